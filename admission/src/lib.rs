@@ -23,7 +23,9 @@ mod name;
 mod operation;
 mod policy;
 mod shard;
+mod state;
 mod time;
+mod view;
 
 pub use amounts::{Amounts, AmountsError};
 pub use name::{DimensionName, LimitName, NameError, Principal, PriorityName, TargetName, TenantName};
@@ -36,4 +38,6 @@ pub use policy::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, Violation,
 };
 pub use shard::{ShardId, pool_of, shard_of};
+pub use state::{DecodeError, State};
 pub use time::{Micros, Stamp};
+pub use view::{LimitUse, PriorityUse, TargetView};

@@ -1,0 +1,65 @@
+//! What an operator may see of a target.
+
+use crate::{LimitName, Micros, Policy, PriorityName, State, TargetName};
+
+/// A target's policy and use at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetView {
+    /// Its name.
+    pub name: TargetName,
+    /// Version of its policy.
+    pub version: u64,
+    /// Its policy.
+    pub policy: Policy,
+    /// Use of each limit, in the policy's order.
+    pub limits: Vec<LimitUse>,
+    /// Each priority, in the policy's order.
+    pub priorities: Vec<PriorityUse>,
+    /// Tenants with state.
+    pub tenants: u64,
+    /// Grants neither released nor expired.
+    pub grants: u64,
+    /// Tickets in line, lapsed ones included.
+    pub waiting: u64,
+    /// Everything is held this long after a Retry-After.
+    pub held_for: Micros,
+}
+
+/// Use of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// Its name.
+    pub name: LimitName,
+    /// Units that count against the cap now.
+    pub used: u64,
+    /// The cap in units.
+    pub cap: u64,
+    /// Guard added to the period.
+    pub guard: Micros,
+}
+
+/// One priority's line and history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityUse {
+    /// Its name.
+    pub name: PriorityName,
+    /// Tickets in line.
+    pub waiting: u64,
+    /// Asks admitted, deferred and rejected, and grants released as throttled, since the first policy.
+    pub admitted: u64,
+    /// See above.
+    pub deferred: u64,
+    /// See above.
+    pub rejected: u64,
+    /// See above.
+    pub throttled: u64,
+    /// Dominant share served, in nanoseconds of cap time.
+    pub served_ns: u64,
+}
+
+impl State {
+    /// One target as of the last stamp; `None` if it has no policy.
+    pub fn view(&self, _target: &TargetName) -> Option<TargetView> {
+        None
+    }
+}
