@@ -140,8 +140,8 @@ pub struct Deferred {
     pub earliest_in: Micros,
     /// Tickets served before this one.
     pub place: u64,
-    /// The limit that binds.
-    pub limit: LimitName,
+    /// The limit that binds; `None` while everything is held after a Retry-After.
+    pub limit: Option<LimitName>,
     /// The place is kept this long.
     pub place_until: Micros,
     /// Version of the policy that decided.
