@@ -4,7 +4,13 @@
 //! from `schema/`.
 
 /// The client API, generated from `schema/weir/v1`.
-#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated"
+)]
 pub mod v1 {
     tonic::include_proto!("weir.v1");
 }
@@ -12,7 +18,13 @@ pub mod v1 {
 /// What nodes say to each other.
 pub mod peer {
     /// Generated from `schema/weir/peer/v1`.
-    #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+    #[allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        reason = "generated"
+    )]
     pub mod v1 {
         tonic::include_proto!("weir.peer.v1");
     }
