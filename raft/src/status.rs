@@ -1,0 +1,73 @@
+//! What a group shows of itself.
+
+use crate::NodeId;
+use weir_admission::ShardId;
+
+/// The shard and who answers for it.
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    /// The shard.
+    pub shard: ShardId,
+    /// What this node is in the group.
+    pub role: Role,
+    /// Who leads, as far as this node knows.
+    pub leader: Option<NodeId>,
+    /// The term.
+    pub term: u64,
+    /// Index of the last log entry, the last applied, the snapshot's last, the last purged; 0 if none.
+    pub last_log_index: u64,
+    /// See above.
+    pub applied_index: u64,
+    /// See above.
+    pub snapshot_index: u64,
+    /// See above.
+    pub purged_index: u64,
+    /// The voters.
+    pub voters: Vec<NodeId>,
+    /// Digest of the state at `applied_index`.
+    pub digest: u128,
+    /// Targets with a policy.
+    pub targets: u64,
+}
+
+/// What a node is in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Answers.
+    Leader,
+    /// Follows.
+    Follower,
+    /// Campaigns.
+    Candidate,
+    /// Receives the log without a vote.
+    Learner,
+}
+
+/// Who leads a group, as far as this node knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// The leader, if one is known.
+    pub leader: Option<NodeId>,
+    /// The term it leads, or the last one seen.
+    pub term: u64,
+}
+
+/// Why leadership was not handed over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransferError {
+    /// This node does not lead the group.
+    #[error("not the leader of this shard")]
+    NotLeader {
+        /// Who leads, as far as we know.
+        leader: Option<NodeId>,
+    },
+    /// The other node does not vote in this group.
+    #[error("node {0} is not a voter of this shard")]
+    NotVoter(NodeId),
+    /// The other node did not take over in time; who leads may have changed all the same.
+    #[error("node {0} did not take over in time")]
+    Timeout(NodeId),
+    /// The node stops.
+    #[error("node is stopping")]
+    Stopped,
+}
