@@ -60,7 +60,10 @@ impl Amounts {
 
     /// Units of one dimension; `None` if it is not listed.
     pub fn get(&self, dimension: &DimensionName) -> Option<u64> {
-        self.0.iter().find(|(name, _)| name == dimension).map(|(_, units)| *units)
+        self.0
+            .iter()
+            .find(|(name, _)| name == dimension)
+            .map(|(_, units)| *units)
     }
 
     /// Number of dimensions listed.

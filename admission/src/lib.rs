@@ -21,6 +21,11 @@ mod amounts;
 pub mod limits;
 mod name;
 mod operation;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the decision that walks it comes next")
+)]
+mod order;
 mod policy;
 mod shard;
 mod state;
@@ -28,11 +33,13 @@ mod time;
 mod view;
 
 pub use amounts::{Amounts, AmountsError};
-pub use name::{DimensionName, LimitName, NameError, Principal, PriorityName, TargetName, TenantName};
+pub use name::{
+    DimensionName, LimitName, NameError, Principal, PriorityName, TargetName, TenantName,
+};
 pub use operation::{
-    Admit, AdmitOutcome, Admitted, CallOutcome, Cancel, CancelOutcome, DeletePolicy, Deferred, Extend,
-    ExtendOutcome, GrantId, Operation, Outcome, PolicyOutcome, PutPolicy, Refusal, Rejected, Release,
-    ReleaseOutcome, Report, ReportOutcome,
+    Admit, AdmitOutcome, Admitted, CallOutcome, Cancel, CancelOutcome, Deferred, DeletePolicy,
+    Extend, ExtendOutcome, GrantId, Operation, Outcome, PolicyOutcome, PutPolicy, Refusal,
+    Rejected, Release, ReleaseOutcome, Report, ReportOutcome,
 };
 pub use policy::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, Violation,

@@ -82,7 +82,10 @@ pub const PRIORITY_CREDIT_NS: i128 = 200_000_000;
 /// Credit of a tenant that comes back from idling, in nanoseconds of cap time.
 pub const TENANT_CREDIT_NS: i128 = 100_000_000;
 
-const _: () = assert!(RELEASED_MEMORY > CLIENT_RETRY_MAX, "a retry must meet the memory of its first try");
+const _: () = assert!(
+    RELEASED_MEMORY > CLIENT_RETRY_MAX,
+    "a retry must meet the memory of its first try"
+);
 const _: () = assert!(UNRELEASED_MEMORY_MIN > RELEASED_MEMORY);
 const _: () = assert!((TICKETS_PER_TARGET_MAX as u128) * (UNITS_MAX as u128) < (1 << 63));
 const _: () = assert!(IDS_PER_TARGET_MAX as u64 > TICKETS_PER_TARGET_MAX);

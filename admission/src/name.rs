@@ -29,7 +29,10 @@ impl fmt::Display for NameError {
                 write!(f, "must be at most {NAME_BYTES_MAX} bytes, has {bytes}")
             }
             NameError::Control { offset } => {
-                write!(f, "must not contain control characters, has one at byte {offset}")
+                write!(
+                    f,
+                    "must not contain control characters, has one at byte {offset}"
+                )
             }
         }
     }

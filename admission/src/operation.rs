@@ -1,7 +1,8 @@
 //! Input and output of the state: everything that can be asked, everything that can be answered.
 
 use crate::{
-    Amounts, DimensionName, LimitName, Micros, Policy, Principal, PriorityName, TargetName, TenantName,
+    Amounts, DimensionName, LimitName, Micros, Policy, Principal, PriorityName, TargetName,
+    TenantName,
 };
 
 /// One operation of a batch.

@@ -145,9 +145,17 @@ pub struct Violation {
 struct Report(Vec<Violation>);
 
 impl Report {
-    fn check(&mut self, holds: bool, field: impl FnOnce() -> String, rule: impl FnOnce() -> String) {
+    fn check(
+        &mut self,
+        holds: bool,
+        field: impl FnOnce() -> String,
+        rule: impl FnOnce() -> String,
+    ) {
         if !holds {
-            self.0.push(Violation { field: field(), description: rule() });
+            self.0.push(Violation {
+                field: field(),
+                description: rule(),
+            });
         }
     }
 }
@@ -167,13 +175,23 @@ impl Policy {
         report.check(
             (1..=LIMITS_MAX).contains(&self.limits.len()),
             || "limits".into(),
-            || format!("must have 1 to {LIMITS_MAX} limits, has {}", self.limits.len()),
+            || {
+                format!(
+                    "must have 1 to {LIMITS_MAX} limits, has {}",
+                    self.limits.len()
+                )
+            },
         );
         let dimensions: BTreeSet<_> = self.limits.iter().map(|l| &l.dimension).collect();
         report.check(
             dimensions.len() <= DIMENSIONS_MAX,
             || "limits".into(),
-            || format!("must name at most {DIMENSIONS_MAX} dimensions, has {}", dimensions.len()),
+            || {
+                format!(
+                    "must name at most {DIMENSIONS_MAX} dimensions, has {}",
+                    dimensions.len()
+                )
+            },
         );
         let mut names = BTreeSet::new();
         for (i, limit) in self.limits.iter().enumerate() {
@@ -204,7 +222,12 @@ impl Policy {
         report.check(
             (1..=PRIORITIES_MAX).contains(&self.priorities.len()),
             || "priorities".into(),
-            || format!("must have 1 to {PRIORITIES_MAX} priorities, has {}", self.priorities.len()),
+            || {
+                format!(
+                    "must have 1 to {PRIORITIES_MAX} priorities, has {}",
+                    self.priorities.len()
+                )
+            },
         );
         let mut names = BTreeSet::new();
         for (i, priority) in self.priorities.iter().enumerate() {
@@ -242,9 +265,10 @@ impl Policy {
     }
 
     fn check_knobs(&self, report: &mut Report) {
-        for (field, knob) in
-            [("reply_window_us", self.reply_window), ("send_spread_us", self.send_spread)]
-        {
+        for (field, knob) in [
+            ("reply_window_us", self.reply_window),
+            ("send_spread_us", self.send_spread),
+        ] {
             report.check(
                 knob.is_none_or(|us| us <= WINDOW_KNOB_MAX),
                 || field.into(),

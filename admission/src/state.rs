@@ -30,7 +30,10 @@ impl State {
     /// it never goes back). Answers one outcome per operation. Total: no input makes it panic.
     pub fn apply(&mut self, _index: u64, stamp: Stamp, batch: &[Operation]) -> Vec<Outcome> {
         self.now = self.now.max(stamp);
-        batch.iter().map(|_| Outcome::Refused(Refusal::TargetUnknown)).collect()
+        batch
+            .iter()
+            .map(|_| Outcome::Refused(Refusal::TargetUnknown))
+            .collect()
     }
 
     /// The last stamp applied.
@@ -60,8 +63,13 @@ impl State {
 
     /// Reads what [`State::encode`] wrote; refuses anything else.
     pub fn decode(bytes: &[u8]) -> Result<State, DecodeError> {
-        let raw = bytes.try_into().map_err(|_| DecodeError { offset: 0, expected: "8 bytes" })?;
-        Ok(State { now: Stamp::from_micros(u64::from_le_bytes(raw)) })
+        let raw = bytes.try_into().map_err(|_| DecodeError {
+            offset: 0,
+            expected: "8 bytes",
+        })?;
+        Ok(State {
+            now: Stamp::from_micros(u64::from_le_bytes(raw)),
+        })
     }
 
     /// Digest of the canonical bytes.

@@ -17,7 +17,11 @@ impl Stamp {
 
     /// A stamp from microseconds, clamped to [`Stamp::MAX`].
     pub const fn from_micros(us: u64) -> Stamp {
-        if us > Stamp::MAX.0 { Stamp::MAX } else { Stamp(us) }
+        if us > Stamp::MAX.0 {
+            Stamp::MAX
+        } else {
+            Stamp(us)
+        }
     }
 
     /// Microseconds since [`Stamp::ZERO`].
