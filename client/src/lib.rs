@@ -1,1 +1,53 @@
-//! client
+//! The Rust client of Weir.
+//!
+//! A worker asks before each call to a rate-limited target, and says afterwards what the call used:
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use weir_client::{Call, Client, Options, Outcome};
+//!
+//! let client = Client::new(Options::new(["127.0.0.1:7400"]))?;
+//! let call = Call::new("openai/gpt-5", "acme", "interactive")
+//!     .cost("requests", 1)
+//!     .cost("tokens", 800)
+//!     .cost_max("tokens", 4_000);
+//! let guard = client.admit_wait(&call).await?;
+//! // ... send now, and read from the answer what it used ...
+//! guard.settle(Outcome::Ok, [("tokens", 1_234)]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Client::admit_wait`] holds the caller until its turn. Engines with durable timers use
+//! [`Client::try_admit`] instead: a [`Deferral`] says when to come back and carries the [`Ticket`] that
+//! keeps the place in line.
+//!
+//! **When the cluster does not answer**, for the first [`Options::ungated_after`] calls are deferred
+//! locally; after that [`Options::mode`] decides. What went out without a decision is counted
+//! ([`Stats`]) and reported, once, when the cluster answers again.
+//!
+//! **The cap holds** only if calls go out in time. A grant says how old an answer may be; the client
+//! never hands out an older one, but asks again. It keeps its place.
+
+mod admin;
+mod answer;
+mod call;
+mod client;
+mod error;
+mod guard;
+pub mod limits;
+mod options;
+mod stats;
+mod ticket;
+
+pub use admin::TargetList;
+pub use answer::{Answer, Deferral, Origin, RejectReason, Rejection};
+pub use call::Call;
+pub use client::Client;
+pub use error::Error;
+pub use guard::{Extension, Guard, Outcome, Settlement};
+pub use options::{Connector, Mode, Options, OptionsError};
+pub use stats::Stats;
+pub use ticket::{Ticket, TicketError};
+/// The generated wire types, for operators' requests.
+pub use weir_proto::v1 as wire;

@@ -1,0 +1,83 @@
+//! Every bound of the client, with its unit and its reason, and the relations between them.
+
+use std::time::Duration;
+use weir_admission::limits::{CLIENT_RETRY_MAX, RELEASED_MEMORY};
+
+/// Seed addresses of one client. A seed is only the way in; three or five are usual.
+pub const SEEDS_MAX: usize = 64;
+/// Nodes a client knows at once. Larger routes are cut: no cluster is near it.
+pub const NODES_MAX: usize = 1_024;
+/// Shards a client believes in. Larger routes are refused: each shard has a breaker here.
+pub const SHARDS_MAX: u32 = 4_096;
+
+/// Bytes of one answer; statuses of large clusters and lists of targets are the largest.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest time one attempt, release, cancel, extension or report is retried. The cluster remembers a
+/// settled admission longer than this, so a retry always meets the memory of its first try.
+pub const RETRY_MAX: Duration = Duration::from_micros(CLIENT_RETRY_MAX);
+/// Sends of one decision. Reached only if nodes answer at once and wrongly.
+pub const SENDS_PER_DECISION_MAX: u32 = 64;
+/// Hints followed in a row without a pause: nodes that name each other must not make a hot loop.
+pub const HINTS_IN_A_ROW_MAX: u32 = 3;
+/// Times a decision asks again at once after a stale answer. One is a straggler's doing; more mean
+/// that a newer attempt took this one's place.
+pub const STALE_IN_A_ROW_MAX: u32 = 2;
+/// Longest pause between two sends of one decision.
+pub const BACKOFF_MAX: Duration = Duration::from_millis(200);
+/// First pause between two sends; doubles up to [`BACKOFF_MAX`].
+pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+
+/// Shortest and longest `retry_in` of a deferral that the client decided itself.
+pub const LOCAL_RETRY_MIN: Duration = Duration::from_millis(100);
+/// See [`LOCAL_RETRY_MIN`]: short, because most outages are failovers; jittered, because a whole fleet
+/// meets them together.
+pub const LOCAL_RETRY_MAX: Duration = Duration::from_millis(400);
+/// Longest time a deferral keeps a caller away, whoever decided it.
+pub const RETRY_IN_MAX: Duration = Duration::from_micros(weir_admission::limits::RETRY_IN_MAX);
+
+/// Shortest pause between two probes of a shard that does not answer.
+pub const PROBE_MIN: Duration = Duration::from_millis(250);
+/// Longest pause between two probes.
+pub const PROBE_MAX: Duration = Duration::from_millis(750);
+/// Probes in a row that must be answered before calls ask again: one answer in an unsteady hour must
+/// not send the whole fleet back to waiting.
+pub const PROBES_TO_CLOSE: u32 = 2;
+/// Probing stops when no call wanted the shard for this long and nothing is left to report.
+pub const PROBE_IDLE: Duration = Duration::from_secs(30);
+/// Shortest pause between two refreshes of the routes.
+pub const REFRESH_MIN: Duration = Duration::from_millis(100);
+/// A node that did not answer is asked last for this long.
+pub const SUSPECT_FOR: Duration = Duration::from_secs(1);
+/// Unanswered tries in a row after which a node gets a new connection: one that lost its packets for a
+/// while may take a minute to notice that they flow again.
+pub const TRIES_PER_CONNECTION_MAX: u32 = 4;
+
+/// Releases and cancels that wait for the background. Beyond it they are dropped and counted: their
+/// charge leaves the cap by itself.
+pub const CHORES_QUEUED_MAX: usize = 4_096;
+/// Releases and cancels that the background sends at once.
+pub const CHORES_IN_FLIGHT_MAX: usize = 64;
+/// Ungated calls kept for the report. Beyond it they are dropped, counted and warned of once an outage.
+pub const UNGATED_MAX: usize = 10_000;
+/// Ungated calls in one report; the wire allows no more.
+pub const REPORT_CALLS_MAX: usize = 256;
+/// Targets whose policy is kept for the local mode. The oldest is forgotten first.
+pub const LOCAL_TARGETS_MAX: usize = 1_000;
+/// How often the policy of a target in use is looked at again in the local mode.
+pub const POLICY_REFRESH: Duration = Duration::from_secs(60);
+/// Time the background has after the last client is dropped.
+pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Shortest and longest values of the options of the same names.
+pub const TRY_TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// See [`TRY_TIMEOUT_MIN`].
+pub const TRY_TIMEOUT_MAX: Duration = RETRY_MAX;
+/// Longest `ungated_after`.
+pub const UNGATED_AFTER_MAX: Duration = Duration::from_secs(3_600);
+
+const _: () = assert!(CLIENT_RETRY_MAX < RELEASED_MEMORY);
+const _: () = assert!(LOCAL_RETRY_MIN.as_micros() < LOCAL_RETRY_MAX.as_micros());
+const _: () = assert!(BACKOFF_MIN.as_micros() < BACKOFF_MAX.as_micros());
+const _: () = assert!(PROBE_MIN.as_micros() < PROBE_MAX.as_micros());
+// Back to normal within five seconds: the connection is made anew, then two probes are answered.
+const _: () = assert!(PROBE_MAX.as_millis() * (PROBES_TO_CLOSE as u128 + 1) < 5_000);

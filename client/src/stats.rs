@@ -1,0 +1,45 @@
+//! What a client counts.
+
+/// Counts since the client was made. Each only grows, except those said to be a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Calls that the cluster admitted.
+    pub admitted: u64,
+    /// Deferrals, the client's own included.
+    pub deferred: u64,
+    /// Deferrals that the client decided itself.
+    pub deferred_locally: u64,
+    /// Rejections.
+    pub rejected: u64,
+    /// Asks sent; over `admitted` it tells what an admission costs.
+    pub asks: u64,
+    /// Sends repeated, of any kind.
+    pub retries: u64,
+    /// Grants not used because their answer came after the reply window, or this process stalled.
+    pub late_answers: u64,
+    /// Answers that a newer ask or attempt had made stale.
+    pub stale_answers: u64,
+    /// Calls let through without a decision in [`crate::Mode::Open`].
+    pub ungated_open: u64,
+    /// Calls let through without a decision in [`crate::Mode::Local`].
+    pub ungated_local: u64,
+    /// Calls refused because the cluster did not answer ([`crate::Mode::Closed`], or
+    /// [`crate::Mode::Local`] without a policy or a share).
+    pub refused: u64,
+    /// Outages: times that a shard did not answer for [`crate::Options::ungated_after`].
+    pub outages: u64,
+    /// Level: shards that do not answer now.
+    pub shards_out: u64,
+    /// Level: ungated calls not yet reported.
+    pub reports_pending: u64,
+    /// Ungated calls reported and answered.
+    pub reports_done: u64,
+    /// Ungated calls never charged: the queue was full, their report's outcome stayed unknown for
+    /// longer than it may be repeated, or the cluster no longer knows their target.
+    pub reports_lost: u64,
+    /// Level: releases and cancels that the background still has to send.
+    pub releases_pending: u64,
+    /// Releases and cancels given up: the queue was full or no answer came in time. Their charge leaves
+    /// the cap by itself.
+    pub releases_lost: u64,
+}
