@@ -18,21 +18,23 @@
 )]
 
 mod amounts;
+mod codec;
+mod hash;
 pub mod limits;
+mod meter;
 mod name;
 mod operation;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the decision that walks it comes next")
-)]
 mod order;
 mod policy;
 mod shard;
 mod state;
+mod target;
 mod time;
 mod view;
+mod window;
 
 pub use amounts::{Amounts, AmountsError};
+pub use codec::DecodeError;
 pub use name::{
     DimensionName, LimitName, NameError, Principal, PriorityName, TargetName, TenantName,
 };
@@ -45,6 +47,6 @@ pub use policy::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, Violation,
 };
 pub use shard::{ShardId, pool_of, shard_of};
-pub use state::{DecodeError, State};
+pub use state::State;
 pub use time::{Micros, Stamp};
 pub use view::{LimitUse, PriorityUse, TargetView};

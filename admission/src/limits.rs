@@ -73,6 +73,16 @@ pub const LAPSE_HORIZONS: u64 = 4;
 pub const BUSY_BURST_HORIZONS: u64 = 4;
 /// A lapsed ticket keeps its place at least this long.
 pub const EXPIRE_MIN: Micros = 10 * SECOND;
+/// An idle tenant's share and learned estimates are remembered this long.
+pub const TENANT_MEMORY: Micros = 600 * SECOND;
+/// Longest claim lateness that counts in its average.
+pub const LATENESS_MAX: Micros = 200_000;
+/// Average claim lateness before anything was measured.
+pub const LATENESS_START: Micros = 35_000;
+/// A higher priority that asked within this, or within the longest period, is given headroom.
+pub const HEADROOM_MEMORY_MIN: Micros = 10 * SECOND;
+/// Automatic headroom costs at most this part of a cap.
+pub const HEADROOM_AUTO_PART: u64 = 200;
 /// Longest `retry_in`.
 pub const RETRY_IN_MAX: Micros = 60 * SECOND;
 /// Shortest `retry_in`.

@@ -45,7 +45,7 @@ pub(crate) struct Sums {
 /// Sums fit their types (`limits` asserts it), so nothing wraps; with operands beyond those limits
 /// wrapping at least keeps addition and subtraction each other's inverse.
 impl Sums {
-    fn add(&mut self, other: &Sums) {
+    pub(crate) fn add(&mut self, other: &Sums) {
         for (sum, units) in self.units.iter_mut().zip(other.units) {
             *sum = sum.wrapping_add(units);
         }
@@ -121,6 +121,7 @@ impl Line {
         self.total.count
     }
 
+    #[cfg(test)]
     /// True if nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.total.count == 0
@@ -131,6 +132,7 @@ impl Line {
         self.total
     }
 
+    #[cfg(test)]
     /// The ticket at the front.
     pub(crate) fn first(&self) -> Option<Key> {
         let mut first = None;

@@ -1,6 +1,6 @@
 //! What an operator may see of a target.
 
-use crate::{LimitName, Micros, Policy, PriorityName, State, TargetName};
+use crate::{LimitName, Micros, Policy, PriorityName, TargetName};
 
 /// A target's policy and use at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +55,4 @@ pub struct PriorityUse {
     pub throttled: u64,
     /// Dominant share served, in nanoseconds of cap time.
     pub served_ns: u64,
-}
-
-impl State {
-    /// One target as of the last stamp; `None` if it has no policy.
-    pub fn view(&self, _target: &TargetName) -> Option<TargetView> {
-        None
-    }
 }

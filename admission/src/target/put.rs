@@ -1,0 +1,278 @@
+//! A new policy over old use.
+
+use super::class::NO_CLASS;
+use super::{AdmissionKey, Class, Place, Retired, Target, Ticket, Units, at};
+use crate::limits::{DIMENSIONS_MAX, LIMITS_MAX};
+use crate::meter::Meter;
+use crate::order::Line;
+use crate::{InitialUse, Limit, Policy, Priority};
+use std::collections::BTreeSet;
+
+impl Target {
+    /// Puts a valid policy in force. Use, tags and places are kept; later charges follow the new caps.
+    pub(crate) fn put(&mut self, now: u64, policy: Policy) {
+        self.assign_slots(&policy);
+        self.put_limits(now, &policy);
+        self.put_priorities(&policy);
+        self.put_tenants(&policy);
+        self.version = self.version.saturating_add(1);
+        self.policy = Some(policy);
+        self.rebuild_lines(now);
+    }
+
+    /// Takes the policy away. Nobody waits any more; grants may still be released.
+    pub(crate) fn delete(&mut self, now: u64) {
+        let waiting: Vec<AdmissionKey> = self.due.iter().map(|(_, key)| *key).collect();
+        for key in waiting {
+            self.drop_place(now, key, false);
+        }
+        self.policy = None;
+        let meters = std::mem::take(&mut self.meters);
+        for meter in meters {
+            self.retire(now, meter);
+        }
+        self.classes.clear();
+        for queue in self.queues.values_mut() {
+            queue.class = NO_CLASS;
+        }
+    }
+
+    /// When a target without a policy can be forgotten: nothing of its use counts any more.
+    pub(crate) fn forgotten_after(&self) -> u64 {
+        self.retired
+            .iter()
+            .map(|retired| retired.until)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Gives every dimension of the policy a slot. One that had a slot keeps it; the slot of one that is
+    /// no longer named is wiped before somebody else gets it.
+    fn assign_slots(&mut self, policy: &Policy) {
+        let named: BTreeSet<_> = policy.limits.iter().map(|limit| &limit.dimension).collect();
+        let mut wiped = [false; DIMENSIONS_MAX];
+        for (slot, wiped) in self.slots.iter_mut().zip(&mut wiped) {
+            if slot
+                .as_ref()
+                .is_some_and(|dimension| !named.contains(dimension))
+            {
+                *slot = None;
+                *wiped = true;
+            }
+        }
+        for dimension in named {
+            if self.slot_of(dimension).is_none()
+                && let Some(free) = self.slots.iter_mut().find(|slot| slot.is_none())
+            {
+                *free = Some(dimension.clone());
+            }
+        }
+        if wiped.contains(&true) {
+            self.wipe(&wiped);
+        }
+    }
+
+    fn wipe(&mut self, wiped: &[bool; DIMENSIONS_MAX]) {
+        let clear = |units: &mut Units| {
+            for (units, wiped) in units.iter_mut().zip(wiped) {
+                if *wiped {
+                    *units = 0;
+                }
+            }
+        };
+        clear(&mut self.largest);
+        for grant in self.grants.values_mut() {
+            clear(&mut grant.units);
+            grant.uncertain = None;
+        }
+        for admission in self.admissions.values_mut() {
+            if let Place::Waiting(ticket) = &mut admission.place {
+                clear(&mut ticket.units);
+            }
+        }
+        for class in &mut self.classes {
+            class.last_ask = None;
+        }
+        for queue in self.queues.values_mut() {
+            for (learned, wiped) in queue.learned.iter_mut().zip(wiped) {
+                if *wiped {
+                    *learned = super::Learned::default();
+                }
+            }
+        }
+    }
+
+    /// Makes the meters of the new limits, each with what is known of its dimension.
+    fn put_limits(&mut self, now: u64, policy: &Policy) {
+        let mut known = std::mem::take(&mut self.meters);
+        let retired = std::mem::take(&mut self.retired);
+        let untils: Vec<u64> = retired.iter().map(|retired| retired.until).collect();
+        let active = known.len();
+        known.extend(retired.into_iter().map(|retired| retired.meter));
+        let mut taken = BTreeSet::new();
+        for limit in &policy.limits {
+            let meter = self.meter_for(now, policy, limit, &known, &mut taken);
+            self.meters.push(meter);
+        }
+        for (index, meter) in known.into_iter().enumerate() {
+            let until = match index.checked_sub(active) {
+                None => now.saturating_add(meter.period()),
+                Some(old) => untils.get(old).copied().unwrap_or(now),
+            };
+            if !taken.contains(&index) && until > now {
+                self.retired.push(Retired { meter, until });
+            }
+        }
+        self.place_retired();
+    }
+
+    fn meter_for(
+        &self,
+        now: u64,
+        policy: &Policy,
+        limit: &Limit,
+        known: &[Meter],
+        taken: &mut BTreeSet<usize>,
+    ) -> Meter {
+        let slot = self.slot_of(&limit.dimension).unwrap_or(DIMENSIONS_MAX);
+        let mut meter = Meter::new(limit.clone(), slot, policy);
+        let same_dimension = |other: &&(usize, &Meter)| other.1.limit.dimension == limit.dimension;
+        let candidates: Vec<(usize, &Meter)> = known.iter().enumerate().collect();
+        let exact = candidates
+            .iter()
+            .filter(same_dimension)
+            .find(|(index, other)| {
+                !taken.contains(index)
+                    && other.limit.kind == limit.kind
+                    && other.period() == meter.period()
+            });
+        if let Some((index, other)) = exact {
+            taken.insert(*index);
+            meter.window = other.window.clone();
+            meter.spent_until = other.spent_until;
+            return meter;
+        }
+        let longest = candidates
+            .iter()
+            .filter(same_dimension)
+            .max_by_key(|(_, other)| other.period());
+        match longest {
+            Some((_, other)) => meter.inherit(other),
+            None => {
+                let recent = self.last_start.saturating_add(meter.period()) > now;
+                if self.served && recent && limit.initial_use == InitialUse::Full {
+                    meter.fill(now);
+                }
+            }
+        }
+        if let Some(window) = &mut meter.window {
+            window.expire(now);
+        }
+        meter
+    }
+
+    fn retire(&mut self, now: u64, meter: Meter) {
+        let until = now.saturating_add(meter.period());
+        self.retired.push(Retired { meter, until });
+        self.place_retired();
+    }
+
+    /// Points retired meters to the slots of their dimensions, and keeps the longest-lived ones.
+    fn place_retired(&mut self) {
+        let slots = &self.slots;
+        for retired in &mut self.retired {
+            let dimension = Some(&retired.meter.limit.dimension);
+            let slot = slots.iter().position(|slot| slot.as_ref() == dimension);
+            retired.meter.slot = slot.unwrap_or(DIMENSIONS_MAX);
+        }
+        self.retired
+            .sort_by_key(|retired| std::cmp::Reverse(retired.until));
+        self.retired.truncate(LIMITS_MAX);
+    }
+
+    /// Priorities keep tags and counts by name.
+    fn put_priorities(&mut self, policy: &Policy) {
+        let mut old = std::mem::take(&mut self.classes);
+        for Priority { name, weight } in &policy.priorities {
+            let class = match old.iter().position(|class| class.name == *name) {
+                Some(place) => Class {
+                    weight: *weight,
+                    ..old.swap_remove(place)
+                },
+                None => Class::new(name.clone(), *weight, self.virtual_time),
+            };
+            self.classes.push(class);
+        }
+    }
+
+    fn put_tenants(&mut self, policy: &Policy) {
+        for queue in self.queues.values_mut() {
+            let place = policy
+                .priorities
+                .iter()
+                .position(|p| p.name == queue.priority);
+            queue.class = place.unwrap_or(NO_CLASS);
+            let named = policy.tenant_weights.get(&queue.tenant).copied();
+            queue.weight = named.unwrap_or(policy.default_tenant_weight);
+        }
+    }
+
+    /// Puts every waiting ticket into the line that is now its own, with its share of the caps that are
+    /// now in force. A ticket whose priority is gone is dropped; one that can no longer fit stands in no
+    /// line, so that it blocks nobody until its caller comes back and is told.
+    fn rebuild_lines(&mut self, now: u64) {
+        let dimensions = self.dimensions();
+        for class in &mut self.classes {
+            class.line = Line::new(dimensions);
+        }
+        let waiting: Vec<(u64, AdmissionKey)> = self.due.iter().copied().collect();
+        for (_, key) in waiting {
+            let Some(admission) = self.admissions.get(&key) else {
+                continue;
+            };
+            let Some(queue) = self.queues.get(&admission.queue) else {
+                continue;
+            };
+            let class = queue.class;
+            let Place::Waiting(ticket) = &admission.place else {
+                continue;
+            };
+            if class == NO_CLASS {
+                self.drop_place(now, key, false);
+                continue;
+            }
+            let mut ticket: Ticket = ticket.clone();
+            ticket.share = self.share(&ticket.units);
+            let fits = self
+                .meters
+                .iter()
+                .all(|meter| at(&ticket.units, meter.slot) <= meter.largest_fitting());
+            if !ticket.lapsed && fits {
+                self.enter_line(class, &ticket);
+            }
+            ticket.lapsed |= !fits;
+            if let Some(admission) = self.admissions.get_mut(&key) {
+                admission.place = Place::Waiting(ticket);
+            }
+        }
+    }
+}
+
+impl Class {
+    /// A priority that starts level with the others.
+    pub(crate) fn new(name: crate::PriorityName, weight: u32, tag: i128) -> Class {
+        Class {
+            name,
+            weight,
+            tag,
+            virtual_time: 0,
+            line: Line::new(0),
+            last_ask: None,
+            admitted: 0,
+            deferred: 0,
+            rejected: 0,
+            throttled: 0,
+            served_ns: 0,
+        }
+    }
+}

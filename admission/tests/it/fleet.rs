@@ -1,0 +1,302 @@
+//! A fleet in virtual time: closed-loop workers behind a provider that counts, judged by what arrived.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use weir_admission::{
+    Admit, AdmitOutcome, Amounts, CallOutcome, DimensionName, EnforcedBy, GrantId, InitialUse,
+    Kind, Limit, LimitName, Operation, Outcome, Policy, Principal, Priority, PriorityName,
+    PutPolicy, Release, Stamp, State, TargetName, TenantName,
+};
+
+const SECOND: u64 = 1_000_000;
+
+/// SplitMix64: the same numbers for the same seed.
+struct Rng(u64);
+
+impl Rng {
+    fn between(&mut self, low: u64, high: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        low + (z ^ (z >> 31)) % (high - low + 1)
+    }
+}
+
+struct Fleet {
+    policy: Policy,
+    /// Priority, tenants, workers of each tenant.
+    groups: Vec<(&'static str, usize, usize)>,
+    /// Tokens before the answer, and the most the answer can add.
+    tokens: (u64, u64),
+    seed: u64,
+    seconds: u64,
+}
+
+#[derive(Default)]
+struct Seen {
+    calls_of_priority: BTreeMap<&'static str, u64>,
+    arrivals: Vec<(u64, [u64; 2])>,
+    asks: u64,
+    longest_wait: u64,
+}
+
+struct Worker {
+    tenant: TenantName,
+    priority: &'static str,
+    since: u64,
+    call: u64,
+    ask: u32,
+    actual: u64,
+}
+
+enum Event {
+    Ask(usize),
+    Send(usize, GrantId),
+    Done(usize, GrantId),
+}
+
+fn amounts(list: &[(&str, u64)]) -> Amounts {
+    let list = list
+        .iter()
+        .map(|(d, u)| (DimensionName::new(d).unwrap(), *u))
+        .collect();
+    Amounts::new(list).unwrap()
+}
+
+fn limit(name: &str, cap: u64, per: u64) -> Limit {
+    Limit {
+        name: LimitName::new(name).unwrap(),
+        dimension: DimensionName::new(name).unwrap(),
+        cap,
+        per,
+        kind: Kind::Sliding,
+        enforced_by: EnforcedBy::Provider,
+        burst: None,
+        initial_use: InitialUse::Full,
+    }
+}
+
+fn policy(limits: Vec<Limit>, priorities: &[(&str, u32)]) -> Policy {
+    let priorities = priorities
+        .iter()
+        .map(|(name, weight)| Priority {
+            name: PriorityName::new(name).unwrap(),
+            weight: *weight,
+        })
+        .collect();
+    Policy {
+        limits,
+        priorities,
+        ..Policy::default()
+    }
+}
+
+impl Fleet {
+    fn run(&self) -> Seen {
+        let target = TargetName::new("openai/gpt").unwrap();
+        let mut state = State::default();
+        let mut index = 1;
+        let put = PutPolicy {
+            target: target.clone(),
+            policy: self.policy.clone(),
+            expected_version: None,
+        };
+        state.apply(index, Stamp::ZERO, &[Operation::PutPolicy(Box::new(put))]);
+        let mut rng = Rng(self.seed);
+        let mut workers = Vec::new();
+        for (priority, tenants, each) in &self.groups {
+            for tenant in 0..*tenants {
+                for _ in 0..*each {
+                    workers.push(Worker {
+                        tenant: TenantName::new(&format!("{priority}-{tenant}")).unwrap(),
+                        priority,
+                        since: 0,
+                        call: 0,
+                        ask: 0,
+                        actual: 0,
+                    });
+                }
+            }
+        }
+        let mut events = Vec::new();
+        let mut heap = BinaryHeap::new();
+        let at = |heap: &mut BinaryHeap<_>, events: &mut Vec<_>, time: u64, event: Event| {
+            events.push(Some(event));
+            heap.push(Reverse((time, events.len() - 1)));
+        };
+        for worker in 0..workers.len() {
+            let start = rng.between(0, 50_000);
+            at(&mut heap, &mut events, start, Event::Ask(worker));
+        }
+        let mut seen = Seen::default();
+        while let Some(Reverse((now, event))) = heap.pop() {
+            if now > self.seconds * SECOND {
+                break;
+            }
+            match events[event].take().unwrap() {
+                Event::Ask(i) => {
+                    let worker = &mut workers[i];
+                    if worker.ask == 0 {
+                        worker.since = now;
+                        worker.actual = self.tokens.0 + rng.between(0, self.tokens.1);
+                    }
+                    worker.ask += 1;
+                    seen.asks += u64::from(now > 20 * SECOND);
+                    index += 1;
+                    let admit = Admit {
+                        target: target.clone(),
+                        tenant: worker.tenant.clone(),
+                        principal: Principal::new("anonymous").unwrap(),
+                        priority: PriorityName::new(worker.priority).unwrap(),
+                        admission_id: format!("{i}-{}", worker.call).into_bytes().into(),
+                        attempt: 1,
+                        ask: worker.ask,
+                        cost: amounts(&[("requests", 1), ("tokens", self.tokens.0)]),
+                        cost_max: amounts(&[("tokens", self.tokens.0 + self.tokens.1)]),
+                        labels_digest: 0,
+                        deadline: None,
+                        dry_run: false,
+                    };
+                    let stamp = Stamp::from_micros(now);
+                    let out = state.apply(index, stamp, &[Operation::Admit(Box::new(admit))]);
+                    match out.into_iter().next() {
+                        Some(Outcome::Admit(AdmitOutcome::Admitted(admitted))) => {
+                            let reply = rng.between(1_000, 6_000);
+                            let start = now + reply + admitted.start_in;
+                            let grant = admitted.grant.unwrap();
+                            at(&mut heap, &mut events, start, Event::Send(i, grant));
+                        }
+                        Some(Outcome::Admit(AdmitOutcome::Deferred(deferred))) => {
+                            let late = rng.between(5_000, 40_000);
+                            let back = now + deferred.retry_in + late;
+                            at(&mut heap, &mut events, back, Event::Ask(i));
+                        }
+                        other => panic!("unexpected {other:?}"),
+                    }
+                }
+                Event::Send(i, grant) => {
+                    let arrival = now + rng.between(1_000, 10_000);
+                    seen.arrivals.push((arrival, [1, workers[i].actual]));
+                    let done = arrival + rng.between(50_000, 150_000);
+                    at(&mut heap, &mut events, done, Event::Done(i, grant));
+                }
+                Event::Done(i, grant) => {
+                    index += 1;
+                    let worker = &mut workers[i];
+                    let release = Release {
+                        target: target.clone(),
+                        principal: Principal::new("anonymous").unwrap(),
+                        grant,
+                        actual: amounts(&[("tokens", worker.actual)]),
+                        outcome: CallOutcome::Ok,
+                    };
+                    let stamp = Stamp::from_micros(now);
+                    state.apply(index, stamp, &[Operation::Release(Box::new(release))]);
+                    if now > 20 * SECOND {
+                        *seen.calls_of_priority.entry(worker.priority).or_default() += 1;
+                        seen.longest_wait = seen.longest_wait.max(now - worker.since);
+                    }
+                    worker.call += 1;
+                    worker.ask = 0;
+                    let next = now + rng.between(5_000, 20_000);
+                    at(&mut heap, &mut events, next, Event::Ask(i));
+                }
+            }
+        }
+        state.check().unwrap();
+        seen
+    }
+}
+
+/// The largest sum of one dimension over any window of `per`.
+fn worst_window(arrivals: &[(u64, [u64; 2])], dimension: usize, per: u64) -> u64 {
+    let mut sorted = arrivals.to_vec();
+    sorted.sort();
+    let (mut worst, mut sum, mut oldest) = (0, 0, 0);
+    for (time, units) in &sorted {
+        sum += units[dimension];
+        while sorted[oldest].0 + per <= *time {
+            sum -= sorted[oldest].1[dimension];
+            oldest += 1;
+        }
+        worst = worst.max(sum);
+    }
+    worst
+}
+
+/// Requests bind: shares follow the weights, the cap is kept in every window and used up.
+#[test]
+fn priorities_share_a_request_cap_by_weight() {
+    let fleet = Fleet {
+        policy: policy(
+            vec![
+                limit("requests", 200, 10 * SECOND),
+                limit("tokens", 1_000_000, 10 * SECOND),
+            ],
+            &[("p1", 5), ("p2", 3), ("p3", 2)],
+        ),
+        groups: vec![("p1", 2, 30), ("p2", 2, 30), ("p3", 2, 30)],
+        tokens: (500, 0),
+        seed: 1,
+        seconds: 120,
+    };
+    let seen = fleet.run();
+    let total: u64 = seen.calls_of_priority.values().sum();
+    for (priority, weight) in [("p1", 5.0), ("p2", 3.0), ("p3", 2.0)] {
+        let share = seen.calls_of_priority[priority] as f64 / total as f64;
+        assert!(
+            (share / (weight / 10.0) - 1.0).abs() < 0.02,
+            "{priority} got {share}"
+        );
+    }
+    assert!(worst_window(&seen.arrivals, 0, 10 * SECOND) <= 200);
+    let used = total as f64 / (100.0 * 20.0);
+    assert!(used > 0.97, "used {used} of the cap");
+    let asks = seen.asks as f64 / total as f64;
+    assert!(asks < 5.0, "{asks} asks per call");
+    eprintln!("used {used} asks {asks} longest {}", seen.longest_wait);
+}
+
+/// Tokens bind and are only estimated: few windows go over, and the cap is still used.
+#[test]
+fn a_token_cap_is_kept_with_learned_estimates() {
+    let fleet = Fleet {
+        policy: policy(
+            vec![
+                limit("requests", 10_000, 10 * SECOND),
+                limit("tokens", 400_000, 10 * SECOND),
+            ],
+            &[("p1", 5), ("p2", 3), ("p3", 2)],
+        ),
+        groups: vec![("p1", 2, 30), ("p2", 2, 30), ("p3", 2, 30)],
+        tokens: (500, 2_000),
+        seed: 2,
+        seconds: 120,
+    };
+    let seen = fleet.run();
+    let total: u64 = seen.calls_of_priority.values().sum();
+    for (priority, weight) in [("p1", 5.0), ("p2", 3.0), ("p3", 2.0)] {
+        let share = seen.calls_of_priority[priority] as f64 / total as f64;
+        assert!(
+            (share / (weight / 10.0) - 1.0).abs() < 0.05,
+            "{priority} got {share}"
+        );
+    }
+    let tokens: u64 = seen
+        .arrivals
+        .iter()
+        .filter(|(at, _)| *at > 20 * SECOND)
+        .map(|(_, units)| units[1])
+        .sum();
+    let used = tokens as f64 / (400_000.0 * 10.0);
+    assert!(used > 0.93, "used {used} of the cap");
+    let worst = worst_window(&seen.arrivals, 1, 10 * SECOND);
+    assert!(worst <= 404_000, "worst window {worst}");
+    let asks = seen.asks as f64 / total as f64;
+    assert!(asks < 5.0, "{asks} asks per call");
+    eprintln!(
+        "used {used} asks {asks} worst {worst} longest {}",
+        seen.longest_wait
+    );
+}

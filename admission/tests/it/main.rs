@@ -1,0 +1,3 @@
+//! The rules, judged from outside.
+
+mod fleet;
