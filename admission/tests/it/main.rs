@@ -1,3 +1,9 @@
 //! The rules, judged from outside.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that meets the unexpected should stop right there"
+)]
 
 mod fleet;
