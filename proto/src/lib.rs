@@ -1,7 +1,11 @@
 //! Everything Weir says or stores, in bytes.
 //!
 //! [`v1`] is what clients speak and [`peer::v1`] what nodes speak to each other; both are generated
-//! from `schema/`.
+//! from `schema/`. [`stored`] is what outlives a process.
+
+pub mod limits;
+mod name;
+pub mod stored;
 
 /// The client API, generated from `schema/weir/v1`.
 #[allow(

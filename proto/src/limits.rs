@@ -1,0 +1,34 @@
+//! Every bound of the wire and of stored bytes, with its unit and its reason.
+
+use weir_admission::limits::{
+    BATCH_OPERATIONS_MAX, LIMITS_MAX, NAME_BYTES_MAX, PRIORITIES_MAX, TENANT_WEIGHTS_MAX,
+};
+
+/// Calls of one report. One report becomes one batch, with room left for others.
+pub const REPORT_CALLS_MAX: usize = 256;
+/// Field violations told in one answer. They travel in the trailers, which receivers commonly bound at
+/// 8 or 16 KiB; a caller with more mistakes than this reads the first ones and how many there are.
+pub const VIOLATIONS_MAX: usize = 16;
+/// Bytes of the field path and of the rule of one violation, so that [`VIOLATIONS_MAX`] of them fit.
+pub const VIOLATION_TEXT_BYTES_MAX: usize = 192;
+/// Bytes of a label's value: a model or region name.
+pub const LABEL_VALUE_BYTES_MAX: usize = NAME_BYTES_MAX;
+
+/// Bytes of a stored batch: a full batch of ordinary operations (256 KiB) and one policy with every
+/// tenant named.
+pub const STORED_BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Bytes of any other stored value or message between nodes: several batches.
+pub const STORED_VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes that the decoder may set aside for one value. Integers are stored in as little as one byte and
+/// take eight in memory.
+pub(crate) const DECODER_BYTES_MAX: usize = 8 * STORED_VALUE_BYTES_MAX;
+
+/// Bytes that a policy can take when stored: names with their length, and numbers at their widest.
+const POLICY_BYTES_MAX: usize = LIMITS_MAX * (2 * (NAME_BYTES_MAX + 1) + 6 * 9)
+    + PRIORITIES_MAX * (NAME_BYTES_MAX + 1 + 5)
+    + TENANT_WEIGHTS_MAX * (NAME_BYTES_MAX + 1 + 5)
+    + 128;
+
+const _: () = assert!(POLICY_BYTES_MAX + 256 * 1024 < STORED_BATCH_BYTES_MAX);
+const _: () = assert!(STORED_BATCH_BYTES_MAX < STORED_VALUE_BYTES_MAX);
+const _: () = assert!(REPORT_CALLS_MAX < BATCH_OPERATIONS_MAX);

@@ -1,0 +1,13 @@
+//! What goes over the wire and what is stored: both directions, every refusal, and bytes that never
+//! change.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed; its helpers fail like it"
+)]
+
+mod fixtures;
+mod generate;
+mod stored;
+mod stored_fixtures;
+mod stored_hostile;
