@@ -4,7 +4,6 @@ use bincode::error::{DecodeError, EncodeError};
 
 /// Why stored bytes and a value do not convert into each other. `what` names the kind of value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum StoredError {
     /// A later version of Weir wrote it. Nothing is wrong with the bytes; this version is too old.
     #[error("{what} has format {found}, the newest known here is {known}")]

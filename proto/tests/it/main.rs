@@ -6,6 +6,7 @@
     reason = "a test that cannot go on has failed; its helpers fail like it"
 )]
 
+mod errors;
 mod fixtures;
 mod generate;
 mod stored;
