@@ -36,14 +36,25 @@ pub struct Call {
 /// One arrival at the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The intention to send that it belongs to.
+    /// The intention to send that it belongs to, as its caller numbers them.
     pub attempt: u64,
     /// When it arrived.
     pub at_us: u64,
-    /// The grant it used; `None` if it was let through without a decision.
-    pub grant: Option<GrantName>,
+    /// What let it through.
+    pub pass: Pass,
     /// What the provider counts for it.
     pub costs: Costs,
+}
+
+/// What let a call through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// A grant whose name the caller was told.
+    Grant(GrantName),
+    /// A grant whose name the client library kept to itself.
+    Granted,
+    /// Nobody: it went out without a decision.
+    Ungated,
 }
 
 /// How a logical call ended.
@@ -51,7 +62,7 @@ pub struct Arrival {
 pub enum End {
     /// Sent, answered and released.
     Served,
-    /// The caller stopped asking by its own choice.
+    /// The caller stopped asking by its own choice, for example at its deadline.
     GivenUp,
     /// The cluster said that it can never work.
     Rejected,
@@ -72,11 +83,8 @@ impl History {
 
     /// The longest time from `since_us` to `until_us` without an answer from the cluster.
     pub fn longest_silence_us(&self, since_us: u64, until_us: u64) -> u64 {
-        let inside = self
-            .answers_us
-            .iter()
-            .copied()
-            .filter(|at| (since_us..until_us).contains(at));
+        let inside = self.answers_us.iter().copied();
+        let inside = inside.filter(|at| (since_us..until_us).contains(at));
         let mut last = since_us;
         let mut longest = 0;
         for at in inside.chain([until_us]) {

@@ -4,7 +4,7 @@
 //! nothing of guards, places or logs, and adds up plainly what it is given. A rule that is wrong in
 //! both places would have to be invented twice.
 
-use crate::history::{Arrival, End, GrantName, History};
+use crate::history::{Arrival, End, GrantName, History, Pass};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -218,7 +218,9 @@ fn identities(history: &History) -> Vec<Violation> {
                     attempt: arrival.attempt,
                 });
             }
-            let Some(grant) = arrival.grant else { continue };
+            let Pass::Grant(grant) = arrival.pass else {
+                continue;
+            };
             if let Some(other) = grants.insert(grant, &call.admission) {
                 let admissions = [other.to_owned(), call.admission.clone()];
                 found.push(Violation::GrantShared { grant, admissions });
@@ -232,7 +234,12 @@ fn ends(history: &History, promises: &Promises) -> Vec<Violation> {
     let mut found = Vec::new();
     for call in &history.calls {
         let admission = || call.admission.clone();
-        if promises.no_ungated && call.arrivals.iter().any(|arrival| arrival.grant.is_none()) {
+        if promises.no_ungated
+            && call
+                .arrivals
+                .iter()
+                .any(|arrival| arrival.pass == Pass::Ungated)
+        {
             found.push(Violation::Ungated {
                 admission: admission(),
             });

@@ -4,5 +4,10 @@
 //! meanwhile kills, stops or restarts processes. What callers and provider saw is the [`history`];
 //! the [`judge`] holds it against the promises, without knowing any rule of admission.
 
+pub mod cluster;
+pub mod fleet;
 pub mod history;
 pub mod judge;
+pub mod process;
+pub mod recorder;
+pub mod repeater;

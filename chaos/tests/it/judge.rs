@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use weir_chaos::history::{Arrival, Call, End, GrantName, History};
+use weir_chaos::history::{Arrival, Call, End, GrantName, History, Pass};
 use weir_chaos::judge::{Cap, Promises, Violation, audit, judge, worst_window};
 
 const PER_US: u64 = 1_000_000;
@@ -29,7 +29,7 @@ fn arrival(attempt: u64, at_us: u64, grant: GrantName) -> Arrival {
     Arrival {
         attempt,
         at_us,
-        grant: Some(grant),
+        pass: Pass::Grant(grant),
         costs,
     }
 }
@@ -146,7 +146,7 @@ fn an_attempt_sent_twice_is_found_and_a_new_attempt_is_not() {
 #[test]
 fn one_grant_for_two_calls_is_found() {
     let mut history = arrivals_at(&[0, 1]);
-    history.calls[1].arrivals[0].grant = Some((0, 1, 0));
+    history.calls[1].arrivals[0].pass = Pass::Grant((0, 1, 0));
     let admissions = ["call-1".into(), "call-2".into()];
     let found = Violation::GrantShared {
         grant: (0, 1, 0),
@@ -158,7 +158,7 @@ fn one_grant_for_two_calls_is_found() {
 #[test]
 fn a_call_without_a_decision_is_found_unless_it_was_allowed() {
     let mut history = arrivals_at(&[0]);
-    history.calls[0].arrivals[0].grant = None;
+    history.calls[0].arrivals[0].pass = Pass::Ungated;
     check(
         &history,
         &promises(9),

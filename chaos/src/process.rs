@@ -1,0 +1,96 @@
+//! One `weir server` process: started, signalled, killed, waited for.
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+/// A process of ours. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    pid: Pid,
+}
+
+impl Process {
+    /// Starts `program server --config config`; what it writes is appended to `log`.
+    pub fn start(program: &Path, config: &Path, log: &Path) -> anyhow::Result<Process> {
+        Process::start_with(program, config, log, &[])
+    }
+
+    /// The same with environment variables, which a node lays over its configuration.
+    pub fn start_with(
+        program: &Path,
+        config: &Path,
+        log: &Path,
+        variables: &[(&str, &str)],
+    ) -> anyhow::Result<Process> {
+        let log = File::options().create(true).append(true).open(log)?;
+        let child = Command::new(program)
+            .arg("server")
+            .arg("--config")
+            .arg(config)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok());
+        let pid = pid
+            .and_then(Pid::from_raw)
+            .context("the process has no id")?;
+        Ok(Process { child, pid })
+    }
+
+    /// SIGKILL, and waits until the process is gone.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("killing a process")
+    }
+
+    /// SIGSTOP: the process stands still, its sockets stay open.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        Ok(kill_process(self.pid, Signal::STOP)?)
+    }
+
+    /// SIGCONT: the process goes on as if no time had passed.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        Ok(kill_process(self.pid, Signal::CONT)?)
+    }
+
+    /// SIGTERM, and waits for the process to end by itself.
+    pub async fn terminate(self, within: Duration) -> anyhow::Result<ExitStatus> {
+        kill_process(self.pid, Signal::TERM)?;
+        self.exit(within).await
+    }
+
+    /// Waits for the process to end by itself.
+    pub async fn exit(mut self, within: Duration) -> anyhow::Result<ExitStatus> {
+        let ended = tokio::time::timeout(within, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("still running after {within:?}"))??)
+    }
+
+    /// Fails if the process has ended.
+    pub fn check_runs(&mut self) -> anyhow::Result<()> {
+        let ended = self.child.try_wait()?;
+        ensure!(ended.is_none(), "the process ended: {ended:?}");
+        Ok(())
+    }
+}
+
+/// The last lines that a process wrote, for a failed test's message.
+pub fn tail(log: &Path, lines: usize) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let all: Vec<_> = text.lines().collect();
+    all.iter()
+        .skip(all.len().saturating_sub(lines))
+        .fold(String::new(), |mut text, line| {
+            text.push_str(line);
+            text.push('\n');
+            text
+        })
+}
