@@ -45,21 +45,39 @@ impl Hasher {
 
     /// Adds bytes.
     pub(crate) fn write(mut self, bytes: &[u8]) -> Hasher {
-        for &byte in bytes {
-            let place = self.length.wrapping_rem(8);
-            self.tail |= u64::from(byte) << place.wrapping_mul(8);
-            self.length = self.length.wrapping_add(1);
-            if place == 7 {
-                self.word(self.tail);
-                self.tail = 0;
-            }
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.take(u64::from_le_bytes(*word), 8);
         }
+        let mut last = [0; 8];
+        for (place, byte) in last.iter_mut().zip(rest) {
+            *place = *byte;
+        }
+        self.take(u64::from_le_bytes(last), rest.len() as u64);
         self
     }
 
-    /// Adds bytes behind their length, so that no two lists of parts run together.
+    /// Adds a name or an id behind its length (one byte: both have at most 128), so that no two lists of
+    /// parts run together.
     pub(crate) fn part(self, bytes: &[u8]) -> Hasher {
-        self.write(&(bytes.len() as u64).to_le_bytes()).write(bytes)
+        self.write(&[u8::try_from(bytes.len()).unwrap_or(u8::MAX)])
+            .write(bytes)
+    }
+
+    /// Adds the lowest `count` bytes of a word whose other bytes are 0.
+    fn take(&mut self, word: u64, count: u64) {
+        let open = self.length.wrapping_rem(8).wrapping_mul(8);
+        self.tail |= word << open;
+        let filled = self.length.wrapping_rem(8).wrapping_add(count);
+        self.length = self.length.wrapping_add(count);
+        if filled >= 8 {
+            self.word(self.tail);
+            self.tail = if open == 0 {
+                0
+            } else {
+                word >> 64u64.wrapping_sub(open)
+            };
+        }
     }
 
     fn word(&mut self, word: u64) {
@@ -131,6 +149,20 @@ mod tests {
                 .write(&input[..length])
                 .finish();
             assert_eq!(got, expected, "length {length}");
+        }
+    }
+
+    #[test]
+    fn pieces_do_not_matter() {
+        let input: Vec<u8> = (0..100).collect();
+        let whole = Hasher::new(reference_key()).write(&input).finish();
+        for cut in 0..=input.len() {
+            let (head, tail) = input.split_at(cut);
+            let pieces = Hasher::new(reference_key())
+                .write(head)
+                .write(tail)
+                .finish();
+            assert_eq!(pieces, whole, "cut at {cut}");
         }
     }
 

@@ -61,12 +61,13 @@ pub(crate) struct Target {
     /// The policy's priorities, highest first.
     pub(crate) classes: Vec<Class>,
     /// Tenants by priority.
-    pub(crate) queues: BTreeMap<QueueKey, Queue>,
+    pub(crate) queues: BTreeMap<QueueKey, Box<Queue>>,
     /// Admissions that are remembered.
-    pub(crate) admissions: BTreeMap<AdmissionKey, Admission>,
+    pub(crate) admissions: BTreeMap<AdmissionKey, Box<Admission>>,
     /// Grants that are remembered.
-    pub(crate) grants: BTreeMap<GrantId, Grant>,
-    /// When the callers of waiting admissions are due back; for lapsed ones, when they are dropped.
+    pub(crate) grants: BTreeMap<GrantId, Box<Grant>>,
+    /// When to look at each waiting admission: at the time its caller is due back, or earlier (an ask that
+    /// only moves that time on leaves the note as it is).
     pub(crate) due: BTreeSet<(u64, AdmissionKey)>,
     /// Admissions that hold nothing, with the time of forgetting, in rising order of it.
     pub(crate) forgetting: VecDeque<(u64, AdmissionKey)>,
@@ -110,6 +111,11 @@ impl Target {
         self.slots
             .iter()
             .position(|slot| slot.as_ref() == Some(dimension))
+    }
+
+    /// A tenant in a priority.
+    pub(crate) fn queue(&self, key: QueueKey) -> Option<&Queue> {
+        self.queues.get(&key).map(|queue| &**queue)
     }
 
     /// Slots that are in use, counted to the last one.

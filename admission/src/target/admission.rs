@@ -51,6 +51,8 @@ pub(crate) struct Ticket {
     pub(crate) share: i64,
     /// When its caller is due back; when it is dropped, if it lapsed.
     pub(crate) due: u64,
+    /// The time under which it stands in the target's `due`, at most `due`.
+    pub(crate) noted: u64,
     /// Out of the line: its caller is late, or its cost no longer fits. It keeps its tag.
     pub(crate) lapsed: bool,
 }

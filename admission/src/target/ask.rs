@@ -97,7 +97,7 @@ impl Target {
             Some(ticket) => ticket,
             None => self.ticket_at_end(ask),
         };
-        let charge = self.estimate(self.queues.get(&ask.queue), &ask.bounds);
+        let charge = self.estimate(self.queue(ask.queue), &ask.bounds);
         let ahead = self.ahead(ask.class, ticket.key());
         let own = self.earliest(now, ask.class, &charge, &ahead);
         let horizon = self.horizon();
@@ -253,7 +253,7 @@ impl Target {
 
     /// The ticket that a new ask would get: at the end of its tenant's line.
     fn ticket_at_end(&self, ask: &Ask<'_>) -> Ticket {
-        let queue = self.queues.get(&ask.queue);
+        let queue = self.queue(ask.queue);
         let finish = queue.map_or(TAG_MIN, |queue| queue.finish);
         let charge = self.estimate(queue, &ask.bounds);
         Ticket {
@@ -262,6 +262,7 @@ impl Target {
             units: charge.units,
             share: self.share(&charge.units),
             due: 0,
+            noted: 0,
             lapsed: false,
         }
     }
@@ -274,22 +275,24 @@ impl Target {
         let finish = ticket
             .tag
             .saturating_add(self.tenant_advance(weight, ticket.share));
-        let queue = self.queues.entry(ask.queue).or_insert_with(|| Queue {
-            tenant: ask.tenant.clone(),
-            priority: ask.priority.clone(),
-            class: ask.class,
-            weight,
-            finish: TAG_MIN,
-            tickets: 0,
-            grants: 0,
-            learned: Vec::new(),
-            idle_since: 0,
-            listed: false,
+        let queue = self.queues.entry(ask.queue).or_insert_with(|| {
+            Box::new(Queue {
+                tenant: ask.tenant.clone(),
+                priority: ask.priority.clone(),
+                class: ask.class,
+                weight,
+                finish: TAG_MIN,
+                tickets: 0,
+                grants: 0,
+                learned: Vec::new(),
+                idle_since: 0,
+                listed: false,
+            })
         });
         queue.finish = finish;
         self.admissions
             .entry(ask.key)
-            .or_insert_with(|| Admission::new(ask.owner, ask.attempt, ask.ask))
+            .or_insert_with(|| Box::new(Admission::new(ask.owner, ask.attempt, ask.ask)))
             .describe(ask);
         ticket
     }
@@ -304,7 +307,7 @@ impl Target {
         fresh: bool,
     ) -> AdmitOutcome {
         self.measure_lateness(now, &ticket, fresh);
-        let charge = self.estimate(self.queues.get(&ask.queue), &ask.bounds);
+        let charge = self.estimate(self.queue(ask.queue), &ask.bounds);
         if let Some(class) = self.classes.get_mut(ask.class) {
             class.last_ask = Some((now, charge.units));
         }
@@ -327,7 +330,7 @@ impl Target {
             }
             return self.count_rejected(ask.class, Rejected::Deadline { earliest_in });
         }
-        AdmitOutcome::Deferred(self.defer(now, ask, ticket, charge.units, own, &ahead))
+        AdmitOutcome::Deferred(self.defer(now, ask, (ticket, fresh), charge.units, own, &ahead))
     }
 
     fn measure_lateness(&mut self, now: u64, ticket: &Ticket, fresh: bool) {
@@ -379,7 +382,7 @@ impl Target {
             state: GrantState::Live,
         };
         self.expiring.push_back((grant.expires, id));
-        self.grants.insert(id, grant);
+        self.grants.insert(id, Box::new(grant));
         self.live_grants = self.live_grants.saturating_add(1);
         if let Some(admission) = self.admissions.get_mut(&ask.key) {
             admission.place = Place::Granted(id);
@@ -414,21 +417,31 @@ impl Target {
         &mut self,
         now: u64,
         ask: &Ask<'_>,
-        ticket: Ticket,
+        (ticket, fresh): (Ticket, bool),
         units: Units,
         own: Slot,
         ahead: &Sums,
     ) -> Deferred {
         let answer = self.deferred(now, own, ahead, None);
-        self.detach(ask.key, false);
-        let ticket = Ticket {
-            units,
-            share: self.share(&units),
-            due: now.saturating_add(answer.retry_in),
-            lapsed: false,
-            ..ticket
-        };
-        self.attach(ask.key, ask.class, ticket);
+        let due = now.saturating_add(answer.retry_in);
+        let stays = !fresh && !ticket.lapsed && ticket.units == units && ticket.noted <= due;
+        if stays {
+            self.move_due(ask.key, due);
+        } else {
+            if !fresh {
+                self.detach(ask.key, false);
+            }
+            let share = self.share(&units);
+            let ticket = Ticket {
+                units,
+                share,
+                due,
+                noted: due,
+                lapsed: false,
+                ..ticket
+            };
+            self.attach(ask.key, ask.class, ticket);
+        }
         if let Some(class) = self.classes.get_mut(ask.class) {
             class.deferred = class.deferred.saturating_add(1);
         }

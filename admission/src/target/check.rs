@@ -35,7 +35,7 @@ impl Target {
                     .is_some_and(|c| c.name == queue.priority)
         };
         ensure(
-            self.queues.values().all(placed),
+            self.queues.values().all(|queue| placed(queue)),
             "queues point to their priority",
         )?;
         let meters = self
@@ -66,7 +66,7 @@ impl Target {
             let count: &mut u32 = by_queue.entry(admission.queue).or_default();
             *count = count.saturating_add(1);
             ensure(
-                self.due.contains(&(ticket.due, *key)),
+                self.due.contains(&(ticket.noted, *key)),
                 "waiting admissions are due",
             )?;
             ensure(
@@ -81,11 +81,11 @@ impl Target {
             lines.fold(0, u64::saturating_add) == in_line,
             "lines hold the tickets in line",
         )?;
-        let counted = |(key, queue): (&u128, &super::Queue)| {
+        let counted = |key: &u128, queue: &super::Queue| {
             queue.tickets == by_queue.get(key).copied().unwrap_or(0)
         };
         ensure(
-            self.queues.iter().all(counted),
+            self.queues.iter().all(|(key, queue)| counted(key, queue)),
             "queues count their tickets",
         )
     }
@@ -100,16 +100,19 @@ impl Target {
             .values()
             .fold(0u64, |sum, n| sum.saturating_add(u64::from(*n)));
         ensure(self.live_grants == live, "live grants are counted")?;
-        let counted = |(key, queue): (&u128, &super::Queue)| {
+        let counted = |key: &u128, queue: &super::Queue| {
             queue.grants == by_queue.get(key).copied().unwrap_or(0)
         };
-        ensure(self.queues.iter().all(counted), "queues count their grants")?;
+        ensure(
+            self.queues.iter().all(|(key, queue)| counted(key, queue)),
+            "queues count their grants",
+        )?;
         let known = |admission: &super::Admission| match &admission.place {
             Place::Granted(id) => self.grants.contains_key(id),
             Place::Nothing | Place::Waiting(_) | Place::Reported => true,
         };
         ensure(
-            self.admissions.values().all(known),
+            self.admissions.values().all(|admission| known(admission)),
             "granted admissions have their grant",
         )
     }

@@ -83,6 +83,7 @@ canonical!(Ticket {
     units,
     share,
     due,
+    noted,
     lapsed
 });
 canonical!(Uncertain {

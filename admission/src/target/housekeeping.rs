@@ -36,33 +36,39 @@ impl Target {
         }
     }
 
-    /// One late caller: out of the line at first, later its place is dropped.
+    /// One caller whose note came up: late, it is out of the line at first and loses its place later; due
+    /// later than noted, it is noted anew.
     fn sweep_due(&mut self, now: u64) -> bool {
-        let Some(&(due, key)) = self.due.first() else {
+        let Some(&(noted, key)) = self.due.first() else {
             return false;
         };
-        if due.saturating_add(self.lapse()) > now {
+        if noted.saturating_add(self.lapse()) > now {
             return false;
         }
-        self.due.remove(&(due, key));
-        let expire = self.expire();
+        self.due.pop_first();
+        let (lapse, expire) = (self.lapse(), self.expire());
         let Some(admission) = self.admissions.get_mut(&key) else {
             return true;
         };
-        let queue = admission.queue;
         let Place::Waiting(ticket) = &mut admission.place else {
             return true;
         };
-        if ticket.lapsed {
+        let late = ticket.due.saturating_add(lapse) <= now;
+        if late && ticket.lapsed {
             self.drop_place(now, key, false);
             return true;
         }
-        ticket.lapsed = true;
-        ticket.due = now.saturating_add(expire);
-        let ticket = ticket.clone();
-        self.due.insert((ticket.due, key));
-        if let Some(class) = self.queues.get(&queue).map(|queue| queue.class) {
-            self.leave_line(class, &ticket);
+        if late {
+            ticket.lapsed = true;
+            ticket.due = now.saturating_add(expire);
+        }
+        ticket.noted = ticket.due;
+        self.due.insert((ticket.noted, key));
+        if late {
+            let (queue, ticket) = (admission.queue, ticket.clone());
+            if let Some(class) = self.queues.get(&queue).map(|queue| queue.class) {
+                self.leave_line(class, &ticket);
+            }
         }
         true
     }
@@ -223,7 +229,7 @@ impl Target {
             return;
         };
         let queue = admission.queue;
-        self.due.insert((ticket.due, key));
+        self.due.insert((ticket.noted, key));
         admission.place = Place::Waiting(ticket.clone());
         self.tickets = self.tickets.saturating_add(1);
         if let Some(queue) = self.queues.get_mut(&queue) {
@@ -231,6 +237,16 @@ impl Target {
         }
         if !ticket.lapsed {
             self.enter_line(class, &ticket);
+        }
+    }
+
+    /// Notes a later time at which a caller is due back.
+    pub(crate) fn move_due(&mut self, key: AdmissionKey, due: u64) {
+        let Some(admission) = self.admissions.get_mut(&key) else {
+            return;
+        };
+        if let Place::Waiting(ticket) = &mut admission.place {
+            ticket.due = due;
         }
     }
 
@@ -248,12 +264,14 @@ impl Target {
         let Place::Waiting(ticket) = place else {
             return false;
         };
-        self.due.remove(&(ticket.due, key));
+        self.due.remove(&(ticket.noted, key));
         self.tickets = self.tickets.saturating_sub(1);
-        if let Some(entry) = self.queues.get_mut(&queue) {
-            entry.tickets = entry.tickets.saturating_sub(1);
+        let mut class = NO_CLASS;
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.tickets = queue.tickets.saturating_sub(1);
+            class = queue.class;
         }
-        if let Some(class) = self.queues.get(&queue).map(|queue| queue.class) {
+        if !ticket.lapsed {
             self.leave_line(class, &ticket);
         }
         if finish {

@@ -187,6 +187,7 @@ impl Target {
             units: Units::default(),
             share: 1,
             due: now,
+            noted: now,
             lapsed: true,
         };
         self.attach(grant.admission, class, ticket);
@@ -203,7 +204,7 @@ impl Target {
     ) -> Result<CancelOutcome, Refusal> {
         let Some(admission) = self.admissions.get_mut(&key) else {
             self.admissions
-                .insert(key, Admission::new(owner, attempt, ask));
+                .insert(key, Box::new(Admission::new(owner, attempt, ask)));
             self.hold_nothing(now, key);
             self.forget_surplus();
             return Ok(CancelOutcome::Nothing);
@@ -343,7 +344,7 @@ impl Target {
         let admission = self
             .admissions
             .entry(call.key)
-            .or_insert_with(|| Admission::new(call.owner, call.attempt, u32::MAX));
+            .or_insert_with(|| Box::new(Admission::new(call.owner, call.attempt, u32::MAX)));
         if admission.attempt != call.attempt {
             admission.open_attempt(call.attempt, u32::MAX, false);
         }

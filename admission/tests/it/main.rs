@@ -3,6 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::wildcard_enum_match_arm,
     reason = "a test that meets the unexpected should stop right there"
 )]
 
