@@ -64,11 +64,6 @@ struct Slot {
 impl Target {
     /// Decides an ask. `id` names the grant if there is one.
     pub(crate) fn ask(&mut self, now: u64, id: GrantId, ask: &Ask<'_>) -> AdmitOutcome {
-        if let Some(refusal) = self.never_fits(ask) {
-            // Its place, if it has one, could never be served.
-            self.drop_place(now, ask.key, true);
-            return self.count_rejected(ask.class, refusal);
-        }
         match self.recognise(now, ask) {
             Step::Answer(answer) => {
                 return match *answer {
@@ -77,6 +72,11 @@ impl Target {
                 };
             }
             Step::Decide => {}
+        }
+        if let Some(refusal) = self.never_fits(ask) {
+            // Its place, if it has one, can no longer be served.
+            self.drop_place(now, ask.key, true);
+            return self.count_rejected(ask.class, refusal);
         }
         let (ticket, fresh) = match self.waiting_ticket(ask.key) {
             Some(ticket) => (ticket, false),

@@ -195,7 +195,7 @@ impl Target {
     /// Holds the bound on remembered ids: the oldest that do not wait are forgotten as spent; their charge
     /// stays in the logs.
     pub(crate) fn forget_surplus(&mut self) {
-        while self.admissions.len() > IDS_PER_TARGET_MAX || self.grants.len() > IDS_PER_TARGET_MAX {
+        while self.admissions.len().max(self.grants.len()) > IDS_PER_TARGET_MAX {
             if let Some((at, key)) = self.forgetting.pop_front() {
                 self.forget_admission(at, key);
             } else if let Some((_, id)) = self.ended.pop_front() {
@@ -205,6 +205,22 @@ impl Target {
             } else {
                 return;
             }
+        }
+        self.forget_surplus_notes();
+    }
+
+    /// Admissions that were cancelled and grants that were undone leave their notes behind until the time
+    /// noted; many in a short time are cleared early.
+    fn forget_surplus_notes(&mut self) {
+        if self.forgetting.len() > IDS_PER_TARGET_MAX
+            && let Some((at, key)) = self.forgetting.pop_front()
+        {
+            self.forget_admission(at, key);
+        }
+        if self.expiring.len() > IDS_PER_TARGET_MAX
+            && let Some((_, id)) = self.expiring.pop_front()
+        {
+            self.forget_live(id);
         }
     }
 
@@ -311,6 +327,7 @@ impl Target {
         admission.forget_at = now.saturating_add(RELEASED_MEMORY);
         let queue = admission.queue;
         self.forgetting.push_back((admission.forget_at, key));
+        self.forget_surplus_notes();
         self.note_idle(now, queue);
     }
 }

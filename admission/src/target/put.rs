@@ -9,13 +9,16 @@ use crate::{InitialUse, Limit, Policy, Priority};
 use std::collections::BTreeSet;
 
 impl Target {
-    /// Puts a valid policy in force. Use, tags and places are kept; later charges follow the new caps.
+    /// Puts a valid policy in force. Use, tags and places are kept; later charges follow the new caps; a
+    /// hold after a Retry-After ends.
     pub(crate) fn put(&mut self, now: u64, policy: Policy) {
         self.assign_slots(&policy);
         self.put_limits(now, &policy);
         self.put_priorities(&policy);
         self.put_tenants(&policy);
         self.version = self.version.saturating_add(1);
+        // A provider may send an absurd Retry-After; a new policy is how an operator ends the hold.
+        self.held_until = now;
         self.policy = Some(policy);
         self.rebuild_lines(now);
     }

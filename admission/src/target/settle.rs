@@ -346,7 +346,8 @@ impl Target {
             .entry(call.key)
             .or_insert_with(|| Box::new(Admission::new(call.owner, call.attempt, u32::MAX)));
         if admission.attempt != call.attempt {
-            admission.open_attempt(call.attempt, u32::MAX, false);
+            let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
+            admission.open_attempt(call.attempt, u32::MAX, charged);
         }
         admission.ask = u32::MAX;
         admission.queue = call.queue;
