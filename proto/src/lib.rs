@@ -1,9 +1,10 @@
 //! Everything Weir says or stores, in bytes.
 //!
 //! [`v1`] is what clients speak and [`peer::v1`] what nodes speak to each other; both are generated
-//! from `schema/`. [`error`] is the one table of errors, and [`stored`] what
-//! outlives a process.
+//! from `schema/`. [`convert`] is the one place where requests are checked,
+//! [`error`] the one table of errors, and [`stored`] what outlives a process.
 
+pub mod convert;
 pub mod error;
 pub mod limits;
 mod name;

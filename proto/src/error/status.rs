@@ -4,7 +4,7 @@ use super::Reason;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::Status;
-use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
+use tonic_types::{ErrorDetails, FieldViolation, ResourceInfo, StatusExt};
 use weir_admission::Violation;
 
 /// Domain of the reasons in `google.rpc.ErrorInfo`.
@@ -25,11 +25,11 @@ pub struct WireError {
     /// Every field that breaks a rule.
     pub violations: Vec<Violation>,
     /// Who leads the shard.
-    pub leader: Option<LeaderHint>,
+    pub leader: Option<Box<LeaderHint>>,
     /// How long to wait before asking again.
     pub retry_after: Option<Duration>,
     /// What the error is about.
-    pub resource: Option<Resource>,
+    pub resource: Option<Box<Resource>>,
     /// With [`Reason::VersionConflict`]: the version in force, 0 if there is none.
     pub version: Option<u64>,
 }
@@ -73,7 +73,7 @@ impl WireError {
             None => "another node leads, it is not known which".into(),
         };
         WireError {
-            leader,
+            leader: leader.map(Box::new),
             ..WireError::new(Reason::NotLeader, message)
         }
     }
@@ -81,11 +81,12 @@ impl WireError {
     /// The target has no policy.
     pub fn target_unknown(target: &str) -> WireError {
         let message = format!("target {target:?} has no policy");
+        let resource = Resource {
+            kind: "target".into(),
+            name: target.into(),
+        };
         WireError {
-            resource: Some(Resource {
-                kind: "target".into(),
-                name: target.into(),
-            }),
+            resource: Some(Box::new(resource)),
             ..WireError::new(Reason::TargetUnknown, message)
         }
     }
@@ -133,10 +134,7 @@ impl WireError {
                 .collect(),
             leader: read_leader(&info.metadata),
             retry_after: details.retry_info().and_then(|retry| retry.retry_delay),
-            resource: details.resource_info().map(|resource| Resource {
-                kind: resource.resource_type.clone(),
-                name: resource.resource_name.clone(),
-            }),
+            resource: details.resource_info().map(read_resource),
             version: info
                 .metadata
                 .get(VERSION)
@@ -170,8 +168,16 @@ fn read_violation(violation: &FieldViolation) -> Violation {
     }
 }
 
-fn read_leader(metadata: &HashMap<String, String>) -> Option<LeaderHint> {
+fn read_resource(resource: &ResourceInfo) -> Box<Resource> {
+    let kind = resource.resource_type.clone();
+    Box::new(Resource {
+        kind,
+        name: resource.resource_name.clone(),
+    })
+}
+
+fn read_leader(metadata: &HashMap<String, String>) -> Option<Box<LeaderHint>> {
     let node_id = metadata.get(LEADER_ID)?.parse().ok()?;
     let address = metadata.get(LEADER_ADDRESS)?.clone();
-    Some(LeaderHint { node_id, address })
+    Some(Box::new(LeaderHint { node_id, address }))
 }

@@ -45,9 +45,9 @@ fn text() -> impl Strategy<Value = String> {
 fn wire_error() -> impl Strategy<Value = WireError> {
     let violation =
         (text(), text()).prop_map(|(field, description)| Violation { field, description });
-    let leader =
-        (any::<u64>(), text()).prop_map(|(node_id, address)| LeaderHint { node_id, address });
-    let resource = (text(), text()).prop_map(|(kind, name)| Resource { kind, name });
+    let leader = (any::<u64>(), text())
+        .prop_map(|(node_id, address)| Box::new(LeaderHint { node_id, address }));
+    let resource = (text(), text()).prop_map(|(kind, name)| Box::new(Resource { kind, name }));
     (
         prop::sample::select(Reason::ALL),
         text(),
@@ -150,7 +150,7 @@ fn a_leader_hint_travels() {
     };
     let error = WireError::not_leader(Some(leader.clone()));
     let read = WireError::from_status(&error.to_status()).unwrap();
-    assert_eq!(read.leader, Some(leader));
+    assert_eq!(read.leader.as_deref(), Some(&leader));
     assert_eq!(
         read.to_string(),
         "NOT_LEADER: node 2 at 10.0.0.2:7400 leads"
