@@ -36,9 +36,6 @@ pub(super) fn read(
             Err(rule) => fields.refuse(&entry(field, key), &rule.to_string()),
         }
     }
-    if list.len() < map.len() {
-        return None;
-    }
     Amounts::new(list).ok()
 }
 

@@ -1,0 +1,218 @@
+//! The bounded queue in front of the log.
+
+use super::size::stored_bytes;
+use super::{Answer, SubmitError};
+use crate::limits::{
+    ENTRY_BYTES_MAX, ENTRY_OPERATIONS_MAX, QUEUE_BYTES_MAX, QUEUE_BYTES_RESERVED,
+    QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED, RETRY_HINT_MAX, RETRY_HINT_MIN,
+};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use weir_admission::Operation;
+
+/// Operations of one caller that go into one entry and share one answer.
+#[derive(Debug)]
+pub(super) struct Submission {
+    operations: Vec<Operation>,
+    deadline: Option<Instant>,
+    pub(super) since: Instant,
+    bytes: usize,
+    /// True if every operation gives capacity back.
+    gives_back: bool,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What is left of a submission once its operations are in the log.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) operations: usize,
+    deadline: Option<Instant>,
+    /// `None` once answered.
+    answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl Waiter {
+    /// Answers, if that did not happen yet. A caller that went away misses it.
+    pub(super) fn answer(&mut self, answer: Answer) {
+        if let Some(sender) = self.answer.take() {
+            let _ = sender.send(answer);
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    pub(super) fn is_past(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+impl Submission {
+    pub(super) fn new(
+        operations: Vec<Operation>,
+        deadline: Option<Instant>,
+        answer: oneshot::Sender<Answer>,
+        since: Instant,
+    ) -> Submission {
+        let bytes = operations.iter().map(stored_bytes).sum();
+        let gives_back = operations.iter().all(gives_back);
+        Submission {
+            operations,
+            deadline,
+            since,
+            bytes,
+            gives_back,
+            answer,
+        }
+    }
+
+    /// Answers without proposing.
+    pub(super) fn refuse(self, error: SubmitError) {
+        let _ = self.answer.send(Err(error));
+    }
+
+    /// Parts the operations from who waits for their outcomes.
+    pub(super) fn split(self) -> (Vec<Operation>, Waiter) {
+        let waiter = Waiter {
+            operations: self.operations.len(),
+            deadline: self.deadline,
+            answer: Some(self.answer),
+        };
+        (self.operations, waiter)
+    }
+
+    pub(super) fn is_past(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// True if nobody waits and nothing is lost by forgetting it.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.answer.is_closed() && !self.gives_back
+    }
+}
+
+/// True for operations that free capacity or tell of use: they get through when asks do not.
+fn gives_back(operation: &Operation) -> bool {
+    match operation {
+        Operation::Release(_)
+        | Operation::Cancel(_)
+        | Operation::Extend(_)
+        | Operation::Report(_) => true,
+        Operation::Admit(_)
+        | Operation::PutPolicy(_)
+        | Operation::DeletePolicy(_)
+        | Operation::Seed(_) => false,
+    }
+}
+
+/// Submissions in order, never more than the bounds in [`crate::limits`].
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Submission>,
+    operations: usize,
+    bytes: usize,
+    closed: bool,
+    /// How long one entry takes now, as far as known.
+    entry_time: Duration,
+}
+
+impl Queue {
+    /// Accepts a submission, or refuses it because there is no room.
+    pub(super) fn push(&mut self, submission: Submission) -> Result<(), SubmitError> {
+        if self.closed {
+            return Err(SubmitError::Stopped);
+        }
+        let (operations_max, bytes_max) = if submission.gives_back {
+            (QUEUE_OPERATIONS_MAX, QUEUE_BYTES_MAX)
+        } else {
+            (
+                QUEUE_OPERATIONS_MAX - QUEUE_OPERATIONS_RESERVED,
+                QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED,
+            )
+        };
+        let operations = self.operations + submission.operations.len();
+        let bytes = self.bytes + submission.bytes;
+        if operations > operations_max || bytes > bytes_max {
+            return Err(SubmitError::Overloaded {
+                retry_in: self.retry_in(),
+            });
+        }
+        self.operations = operations;
+        self.bytes = bytes;
+        self.waiting.push_back(submission);
+        Ok(())
+    }
+
+    /// When half of what waits now will have gone.
+    fn retry_in(&self) -> Duration {
+        let entries = self.operations.div_ceil(ENTRY_OPERATIONS_MAX).div_ceil(2);
+        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+        self.entry_time
+            .saturating_mul(entries)
+            .clamp(RETRY_HINT_MIN, RETRY_HINT_MAX)
+    }
+
+    /// Tells how long the last entry took from propose to commit.
+    pub(super) fn observe(&mut self, entry_time: Duration) {
+        self.entry_time = (self.entry_time * 7 + entry_time) / 8;
+    }
+
+    /// Takes the submissions of the next entry: the oldest that fit together, at least one.
+    pub(super) fn cut(&mut self) -> Vec<Submission> {
+        let (mut operations, mut bytes) = (0, 0);
+        let mut count = 0;
+        for submission in &self.waiting {
+            operations += submission.operations.len();
+            bytes += submission.bytes;
+            if count > 0 && (operations > ENTRY_OPERATIONS_MAX || bytes > ENTRY_BYTES_MAX) {
+                break;
+            }
+            count += 1;
+        }
+        let taken: Vec<Submission> = self.waiting.drain(..count).collect();
+        self.forget(&taken);
+        taken
+    }
+
+    /// Takes every submission for which `leaves` holds, in order.
+    pub(super) fn take(&mut self, leaves: impl Fn(&Submission) -> bool) -> Vec<Submission> {
+        if !self.waiting.iter().any(&leaves) {
+            return Vec::new();
+        }
+        let (taken, kept): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|s| leaves(s));
+        self.waiting.extend(kept);
+        self.forget(&taken);
+        taken
+    }
+
+    fn forget(&mut self, taken: &[Submission]) {
+        for submission in taken {
+            self.operations -= submission.operations.len();
+            self.bytes -= submission.bytes;
+        }
+    }
+
+    /// True if what waits fills an entry.
+    pub(super) fn has_full_entry(&self) -> bool {
+        self.operations >= ENTRY_OPERATIONS_MAX || self.bytes >= ENTRY_BYTES_MAX
+    }
+
+    pub(super) fn operations(&self) -> usize {
+        self.operations
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}

@@ -1,0 +1,170 @@
+//! What was typed, and what it sets off.
+
+use crate::config::{
+    Config, ConfigError, DEFAULT_CONFIG, LogConfig, LogFormat, Overlay, env_overlay, file_overlay,
+};
+use crate::exit::{EXIT_CODES, Exit};
+use crate::limits::CONNECTIONS_MAX;
+use crate::listen::{BindError, bind, tcp};
+use crate::server::{Ended, Parts, Server};
+use crate::{ctl, dev, signals, trace};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::sync::Arc;
+use weir_raft::MonotonicClock;
+
+/// Distributed admission for fleets of workers that call rate-limited APIs.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a whole cluster in this process, on loopback, to try things.
+    Dev(dev::DevArgs),
+    /// Run one node.
+    Server(ServerArgs),
+    /// Talk to a cluster.
+    Ctl(ctl::CtlArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ServerArgs {
+    /// Configuration file. Environment variables WEIR__SECTION__KEY win over it, flags over both.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Number of this node (node.id).
+    #[arg(long, value_name = "ID")]
+    node_id: Option<u64>,
+    /// Directory of log, snapshots and identity (node.data_dir).
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Form of the log (log.format).
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
+    /// Serve in plain text beyond this machine: the network must be trusted.
+    #[arg(long)]
+    insecure: bool,
+    /// Print a documented example with every default, and end.
+    #[arg(long)]
+    print_default_config: bool,
+}
+
+impl Cli {
+    /// Carries the command out.
+    pub async fn run(self) -> Exit {
+        match self.command {
+            Command::Dev(args) => {
+                init_trace("warn");
+                told(dev::run(args).await)
+            }
+            Command::Server(args) if args.print_default_config => {
+                print!("{DEFAULT_CONFIG}");
+                Exit::Success
+            }
+            Command::Server(args) => serve(args).await,
+            Command::Ctl(args) => ctl::run(args).await,
+        }
+    }
+}
+
+/// The log of commands without a configuration: what RUST_LOG says, or this.
+fn init_trace(default: &str) {
+    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| default.to_owned());
+    trace::init(&LogConfig {
+        format: LogFormat::Text,
+        filter,
+    });
+}
+
+fn told(result: anyhow::Result<Exit>) -> Exit {
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        Exit::Failed
+    })
+}
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Start(#[from] weir_raft::StartError),
+}
+
+async fn serve(args: ServerArgs) -> Exit {
+    match try_serve(args).await {
+        Ok(Ended::Stopped) => Exit::Success,
+        Ok(Ended::Failed(_)) => Exit::NodeFailed,
+        Err(error) => {
+            eprintln!("error: {error}");
+            match error {
+                ServeError::Config(_) | ServeError::Bind(BindError::Exposed { .. }) => Exit::Usage,
+                ServeError::Bind(BindError::Resolve { .. } | BindError::Bind { .. })
+                | ServeError::Start(_) => Exit::Failed,
+            }
+        }
+    }
+}
+
+async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
+    let mut overlays = Vec::new();
+    if let Some(file) = &args.config {
+        overlays.push(file_overlay(file)?);
+    }
+    overlays.push(env_overlay(std::env::vars())?);
+    overlays.push(flags(&args));
+    let config = Config::from_overlays(overlays)?;
+    trace::init(&config.log);
+    let listen = &config.listen;
+    let client = bind("listen.client", &listen.client, args.insecure).await?;
+    let peer = bind("listen.peer", &listen.peer, args.insecure).await?;
+    let admin = bind("listen.admin", &listen.admin, args.insecure).await?;
+    // Signals count from here on: one that comes while the node starts stops it right after.
+    let stop = signals::stop();
+    tracing::info!(
+        node = config.node.0,
+        cluster = config.cluster,
+        client = listen.client,
+        peer = listen.peer,
+        admin = listen.admin,
+        data_dir = %config.data_dir.display(),
+        version = env!("CARGO_PKG_VERSION"),
+        connections_max = CONNECTIONS_MAX,
+        "node starts"
+    );
+    let server = Server::start(Parts {
+        config,
+        client: tcp(client),
+        peer: tcp(peer),
+        admin: Some(admin),
+        connector: Arc::new(|endpoint| endpoint.connect_lazy()),
+        clock: Arc::new(MonotonicClock::new()),
+    })
+    .await?;
+    Ok(server.run(stop).await)
+}
+
+fn flags(args: &ServerArgs) -> Overlay {
+    let mut overlay = Overlay::default();
+    overlay.node.id = args.node_id;
+    overlay.node.data_dir.clone_from(&args.data_dir);
+    overlay.log.format = args.log_format;
+    let given = [
+        ("--node-id", args.node_id.is_some()),
+        ("--data-dir", args.data_dir.is_some()),
+        ("--log-format", args.log_format.is_some()),
+    ];
+    overlay.sources = given
+        .iter()
+        .filter(|(_, given)| *given)
+        .map(|(flag, _)| (*flag).to_owned())
+        .collect();
+    overlay
+}

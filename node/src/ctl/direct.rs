@@ -1,0 +1,183 @@
+//! `admit` and `release`: one ask and one answer, shown as they are, without what a worker's client adds.
+
+use super::{AdmitArgs, CtlError, Form, ReleaseArgs, show};
+use crate::exit::Exit;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+use weir_admission::{TargetName, shard_of};
+use weir_client::Client;
+use weir_proto::error::{Reason, WireError};
+use weir_proto::v1 as wire;
+use weir_proto::v1::admission_service_client::AdmissionServiceClient;
+use weir_proto::v1::admit_response::Decision;
+
+/// Longest wait for one answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How often another leader is tried, and the pause before each further try: enough for an election.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(300);
+
+pub(super) async fn admit(
+    client: &Client,
+    args: AdmitArgs,
+    form: Form,
+) -> Result<(String, Exit), CtlError> {
+    let priority = match args.priority {
+        Some(priority) => priority,
+        None => lowest_priority(client, &args.target).await?,
+    };
+    let request = wire::AdmitRequest {
+        target: args.target,
+        tenant: args.tenant,
+        priority,
+        admission_id: args
+            .id
+            .unwrap_or_else(|| format!("ctl-{:016x}", rand::random::<u64>())),
+        attempt: args.attempt,
+        ask: args.ask,
+        cost: (*args.cost).clone(),
+        cost_max: (*args.cost_max).clone(),
+        labels: Default::default(),
+        deadline_us: args.deadline.map_or(0, micros),
+        dry_run: args.dry_run,
+    };
+    let answer = at_leader(client, &request.target, |mut leader| {
+        let request = request.clone();
+        async move { leader.admit(request).await }
+    })
+    .await?;
+    let exit = match answer.decision {
+        Some(Decision::Admitted(_)) => Exit::Success,
+        Some(Decision::Deferred(_)) if !args.quiet => Exit::Success,
+        Some(Decision::Deferred(_) | Decision::Rejected(_)) | None => Exit::Failed,
+    };
+    let text = if args.quiet {
+        show::grant_only(&answer)
+    } else {
+        show::decision(&request, &answer, form)
+    };
+    Ok((text, exit))
+}
+
+pub(super) async fn release(
+    client: &Client,
+    args: ReleaseArgs,
+    form: Form,
+) -> Result<(String, Exit), CtlError> {
+    let request = wire::ReleaseRequest {
+        target: args.target,
+        grant: Some(args.grant),
+        actual: (*args.actual).clone(),
+        outcome: wire::CallOutcome::from(args.outcome).into(),
+        retry_after_us: micros(args.retry_after),
+    };
+    let answer = at_leader(client, &request.target, |mut leader| {
+        let request = request.clone();
+        async move { leader.release(request).await }
+    })
+    .await?;
+    let exit = match answer.status() {
+        wire::ReleaseStatus::Applied | wire::ReleaseStatus::Already => Exit::Success,
+        wire::ReleaseStatus::Expired
+        | wire::ReleaseStatus::Unknown
+        | wire::ReleaseStatus::Unspecified => Exit::Failed,
+    };
+    Ok((show::released(&answer, form), exit))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+async fn lowest_priority(client: &Client, target: &str) -> Result<String, CtlError> {
+    let policy = client.get_target(target).await?.policy.unwrap_or_default();
+    let lowest = policy.priorities.into_iter().next_back();
+    lowest
+        .map(|priority| priority.name)
+        .ok_or_else(|| CtlError::usage("--priority is missing"))
+}
+
+/// Calls the leader of the target's shard. A call that may have happened is not repeated.
+async fn at_leader<R, F>(
+    client: &Client,
+    target: &str,
+    call: impl Fn(AdmissionServiceClient<Channel>) -> F,
+) -> Result<R, CtlError>
+where
+    F: Future<Output = Result<Response<R>, Status>>,
+{
+    let name = TargetName::new(target)
+        .map_err(|error| CtlError::Usage(format!("target {target:?} {error}")))?;
+    let mut hint = None;
+    let mut tries = 1;
+    loop {
+        let address = match hint.take() {
+            Some(address) => Some(address),
+            None => leader_address(client, &name).await?,
+        };
+        let error = match address {
+            Some(address) => match call(connect(&address)?).await {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(status) => CtlError::from(status),
+            },
+            None => CtlError::Wire(WireError::not_leader(None)),
+        };
+        match &error {
+            CtlError::Wire(wire) if tries < TRIES && moves_on(wire.reason) => {
+                hint = wire.leader.as_ref().map(|leader| leader.address.clone());
+            }
+            CtlError::Wire(_) | CtlError::Call(_) | CtlError::Client(_) | CtlError::Usage(_) => {
+                return Err(error);
+            }
+        }
+        if hint.is_none() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        tries += 1;
+    }
+}
+
+/// True if another node, or the same one a little later, may answer, and nothing happened so far.
+fn moves_on(reason: Reason) -> bool {
+    match reason {
+        Reason::NotLeader | Reason::Stopping | Reason::NoQuorum => true,
+        Reason::Malformed
+        | Reason::TargetUnknown
+        | Reason::PriorityUnknown
+        | Reason::DimensionUnknown
+        | Reason::Unauthenticated
+        | Reason::Forbidden
+        | Reason::NotOwner
+        | Reason::VersionConflict
+        | Reason::Full
+        | Reason::WrongCluster
+        | Reason::DeadlineExceeded
+        | Reason::Overloaded
+        | Reason::OutcomeUnknown
+        | Reason::Internal => false,
+    }
+}
+
+async fn leader_address(client: &Client, target: &TargetName) -> Result<Option<String>, CtlError> {
+    let routes = client.routes().await?;
+    let shard = shard_of(target, routes.shards);
+    let leader = routes
+        .routes
+        .iter()
+        .find(|route| route.shard == shard.0)
+        .map(|r| r.leader);
+    let node = routes
+        .nodes
+        .into_iter()
+        .find(|node| Some(node.node_id) == leader);
+    Ok(node.map(|node| node.address))
+}
+
+fn connect(address: &str) -> Result<AdmissionServiceClient<Channel>, CtlError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(CtlError::usage)?
+        .connect_timeout(ANSWER_WITHIN)
+        .timeout(ANSWER_WITHIN);
+    Ok(AdmissionServiceClient::new(endpoint.connect_lazy()))
+}

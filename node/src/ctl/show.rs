@@ -1,0 +1,110 @@
+//! Answers as text.
+
+mod decision;
+mod json;
+mod status;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::decision::{decision, grant_only, released};
+pub(super) use self::status::status;
+pub(super) use self::target::{list_exit, target, targets};
+
+use super::Form;
+use super::apply::{Applied, Version};
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A table without lines: easy on the eye, and on `awk`.
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head.to_vec());
+    table
+}
+
+/// The table's text, without the spaces at the ends of lines.
+fn lines(table: &Table) -> String {
+    table
+        .lines()
+        .map(|line| format!("{}\n", line.trim().to_owned()))
+        .collect()
+}
+
+fn json_text(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// A sentence that says that something was done.
+pub(super) fn done(form: Form, sentence: &str) -> String {
+    match form {
+        Form::Table => format!("{sentence}\n"),
+        Form::Json => json_text(&json!({ "done": sentence })),
+    }
+}
+
+/// What became of the targets of a policy file.
+pub(super) fn applied(applied: &[Applied], form: Form) -> String {
+    match form {
+        Form::Table => {
+            let mut table = table(&["TARGET", "VERSION", "RESULT"]);
+            for one in applied {
+                let (version, result) = match &one.result {
+                    Ok(Version::New(version)) => (version.to_string(), "put"),
+                    Ok(Version::Same(version)) => (version.to_string(), "unchanged"),
+                    Err(error) => ("-".into(), error.as_str()),
+                };
+                table.add_row([one.target.as_str(), &version, result]);
+            }
+            lines(&table)
+        }
+        Form::Json => {
+            let list = applied.iter().map(|one| match &one.result {
+                Ok(Version::New(version)) => {
+                    json!({ "target": one.target, "version": version, "changed": true })
+                }
+                Ok(Version::Same(version)) => {
+                    json!({ "target": one.target, "version": version, "changed": false })
+                }
+                Err(error) => json!({ "target": one.target, "error": error }),
+            });
+            json_text(&json!({ "targets": list.collect::<Vec<_>>() }))
+        }
+    }
+}
+
+/// A length of time as people read it.
+fn span(us: u64) -> String {
+    let duration = Duration::from_micros(us);
+    match us {
+        0..1_000 => format!("{us}us"),
+        1_000..1_000_000 => format!("{:.1}ms", duration.as_secs_f64() * 1e3),
+        1_000_000..120_000_000 => format!("{:.1}s", duration.as_secs_f64()),
+        _ => {
+            let minutes = duration.as_secs() / 60;
+            let (hours, days) = (minutes / 60, minutes / 60 / 24);
+            match (days, hours) {
+                (0, 0) => format!("{minutes}m"),
+                (0, _) => format!("{hours}h{:02}m", minutes % 60),
+                (_, _) => format!("{days}d{:02}h", hours % 24),
+            }
+        }
+    }
+}
+
+/// Units per dimension, in order of name.
+fn units<'a>(map: impl IntoIterator<Item = (&'a String, &'a u64)>) -> String {
+    let list: Vec<String> = map
+        .into_iter()
+        .map(|(dimension, units)| format!("{dimension}={units}"))
+        .collect();
+    if list.is_empty() {
+        "-".into()
+    } else {
+        list.join(",")
+    }
+}

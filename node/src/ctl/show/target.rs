@@ -1,0 +1,176 @@
+//! Targets: policy and use.
+
+use super::{json, json_text, lines, span, table, units};
+use crate::ctl::Form;
+use crate::exit::Exit;
+use weir_client::TargetList;
+use weir_proto::v1 as wire;
+
+/// A list that lacks a shard is not a success.
+pub(in crate::ctl) fn list_exit(list: &TargetList) -> Exit {
+    if list.missing_shards.is_empty() {
+        Exit::Success
+    } else {
+        Exit::Unavailable
+    }
+}
+
+/// Every target in one line.
+pub(in crate::ctl) fn targets(list: &TargetList, form: Form) -> String {
+    match form {
+        Form::Json => json_text(&json!({
+            "targets": list.targets.iter().map(json::target).collect::<Vec<_>>(),
+            "missing_shards": list.missing_shards,
+        })),
+        Form::Table => {
+            let mut table = table(&["TARGET", "VERSION", "SHARD", "USED", "WAITING", "GRANTS"]);
+            for target in &list.targets {
+                let used: Vec<String> = target
+                    .limits
+                    .iter()
+                    .map(|limit| format!("{} {}/{}", limit.name, limit.used, limit.cap))
+                    .collect();
+                table.add_row([
+                    target.name.clone(),
+                    target.version.to_string(),
+                    target.shard.to_string(),
+                    used.join(", "),
+                    target.waiting.to_string(),
+                    target.grants.to_string(),
+                ]);
+            }
+            let mut text = lines(&table);
+            if !list.missing_shards.is_empty() {
+                let shards: Vec<String> = list.missing_shards.iter().map(u32::to_string).collect();
+                text += &format!(
+                    "\nincomplete: no leader answers for shards {}\n",
+                    shards.join(", ")
+                );
+            }
+            text
+        }
+    }
+}
+
+/// One target with its policy, use and lines.
+pub(in crate::ctl) fn target(target: &wire::Target, form: Form) -> String {
+    match form {
+        Form::Json => json_text(&json::target(target)),
+        Form::Table => text(target),
+    }
+}
+
+fn text(target: &wire::Target) -> String {
+    let policy = target.policy.clone().unwrap_or_default();
+    let mut text = format!(
+        "target {}, version {}, shard {}\n{} waiting, {} grants, {} tenants{}\n\n",
+        target.name,
+        target.version,
+        target.shard,
+        target.waiting,
+        target.grants,
+        target.tenants,
+        if target.held_for_us > 0 {
+            format!(
+                ", held for {} after a Retry-After",
+                span(target.held_for_us)
+            )
+        } else {
+            String::new()
+        }
+    );
+    text += &limits_table(target, &policy);
+    text.push('\n');
+    text += &priorities_table(target, &policy);
+    text.push('\n');
+    text += &knobs(&policy);
+    text
+}
+
+fn limits_table(target: &wire::Target, policy: &wire::Policy) -> String {
+    let mut table = table(&[
+        "LIMIT",
+        "DIMENSION",
+        "USED",
+        "CAP",
+        "PER",
+        "GUARD",
+        "KIND",
+        "ENFORCED BY",
+    ]);
+    for (limit, in_use) in policy.limits.iter().zip(&target.limits) {
+        table.add_row([
+            limit.name.clone(),
+            limit.dimension.clone(),
+            in_use.used.to_string(),
+            limit.cap.to_string(),
+            span(limit.per_us),
+            span(in_use.guard_us),
+            word(limit.kind().as_str_name(), "LIMIT_KIND_"),
+            word(limit.enforced_by().as_str_name(), "ENFORCED_BY_"),
+        ]);
+    }
+    lines(&table)
+}
+
+fn priorities_table(target: &wire::Target, policy: &wire::Policy) -> String {
+    let mut table = table(&[
+        "PRIORITY", "WEIGHT", "WAITING", "ADMITTED", "DEFERRED", "REJECTED", "429", "SERVED",
+    ]);
+    for (priority, seen) in policy.priorities.iter().zip(&target.priorities) {
+        table.add_row([
+            priority.name.clone(),
+            priority.weight.to_string(),
+            seen.waiting.to_string(),
+            seen.admitted.to_string(),
+            seen.deferred.to_string(),
+            seen.rejected.to_string(),
+            seen.throttled.to_string(),
+            span(seen.served_ns / 1_000),
+        ]);
+    }
+    lines(&table)
+}
+
+/// What a policy says besides limits and priorities.
+fn knobs(policy: &wire::Policy) -> String {
+    let default = |us: Option<u64>| us.map_or("by limit".into(), span);
+    let weights = policy
+        .tenant_weights
+        .iter()
+        .map(|(t, w)| (t, u64::from(*w)));
+    let weights: Vec<(String, u64)> = weights.map(|(t, w)| (t.clone(), w)).collect();
+    let rows = [
+        ("reply window", default(policy.reply_window_us)),
+        ("send spread", default(policy.send_spread_us)),
+        ("horizon", span(policy.horizon_us)),
+        (
+            "headroom",
+            word(policy.headroom().as_str_name(), "HEADROOM_"),
+        ),
+        (
+            "estimate",
+            word(policy.estimate().as_str_name(), "ESTIMATE_"),
+        ),
+        (
+            "rejected counts",
+            word(policy.rejected_counts().as_str_name(), "REJECTED_COUNTS_"),
+        ),
+        (
+            "default tenant weight",
+            policy.default_tenant_weight.to_string(),
+        ),
+        (
+            "tenant weights",
+            units(weights.iter().map(|(tenant, weight)| (tenant, weight))),
+        ),
+    ];
+    rows.iter()
+        .map(|(name, value)| format!("{name:<22} {value}\n"))
+        .collect()
+}
+
+/// A choice as policy files write it.
+pub(super) fn word(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
+}

@@ -1,0 +1,92 @@
+//! Every bound of a node, with its unit and its reason.
+
+use std::time::Duration;
+use weir_admission::limits::BATCH_OPERATIONS_MAX;
+
+/// Operations of one log entry. An entry costs about a hundred times what an operation costs, so
+/// entries are few and large.
+pub const ENTRY_OPERATIONS_MAX: usize = BATCH_OPERATIONS_MAX;
+/// Bytes of one log entry, unless a single submission is larger.
+pub const ENTRY_BYTES_MAX: usize = 256 * 1024;
+/// Entries of one shard on their way at once. More gave nothing when it was measured.
+pub const ENTRIES_IN_FLIGHT_MAX: usize = 4;
+/// While an entry is on its way, the next one goes only with this many operations (or full): single
+/// operations that follow each other closely share an entry.
+pub const ENTRY_OPERATIONS_WORTH: usize = 32;
+/// An entry that is on its way for longer than this holds nothing back any more.
+pub const ENTRY_PATIENCE: Duration = Duration::from_millis(20);
+
+/// Operations of one submission: one frame of a session.
+pub const SUBMISSION_OPERATIONS_MAX: usize = 256;
+/// Operations that wait in one shard's queue: an eighth of a second at the rate one leader decides.
+pub const QUEUE_OPERATIONS_MAX: usize = 16 * 1024;
+/// Bytes that wait in one shard's queue.
+pub const QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Part of the queue, in operations, kept for Release, Extend, Cancel and Report: what frees the cap
+/// must get through when asks do not.
+pub const QUEUE_OPERATIONS_RESERVED: usize = QUEUE_OPERATIONS_MAX / 4;
+/// Part of the queue, in bytes, kept for the same.
+pub const QUEUE_BYTES_RESERVED: usize = QUEUE_BYTES_MAX / 4;
+/// Longest wait in the queue. Then the operation is dropped, and its caller told that nothing happened.
+pub const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for an entry to commit. Then the caller is told that the outcome is unknown.
+pub const COMMIT_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How often waiting operations are held against their deadlines.
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
+/// Shortest and longest hint to come back when the queue is full.
+pub const RETRY_HINT_MIN: Duration = Duration::from_millis(10);
+/// See [`RETRY_HINT_MIN`].
+pub const RETRY_HINT_MAX: Duration = Duration::from_secs(1);
+
+/// Bytes of one message of a client, except policies.
+pub const CLIENT_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one message that carries a policy: 10 000 tenant weights with names of 128 bytes.
+pub const POLICY_MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Bytes of one answer of a node: a listing of policies is the largest.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Calls at once on one client connection.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
+/// Bytes of the headers of one call.
+pub const HEADER_BYTES_MAX: u32 = 8 * 1024;
+/// Connections of clients at once. Further ones are closed at once.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// A call is answered within this, whatever deadline its client set.
+pub const CALL_DURATION_MAX: Duration = Duration::from_secs(10);
+/// How often an idle connection is asked for a sign of life ...
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+/// ... and how long the answer may take.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that a peer or client reset before we looked at them; more end the connection.
+pub const PENDING_RESETS_MAX: usize = 64;
+
+/// Bytes that a peer may send ahead on one stream: several full entries.
+pub const PEER_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+/// Bytes that a peer may send ahead on all streams of a connection.
+pub const PEER_CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// Pause after a connection could not be accepted, for example for want of file descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long another node may take to tell its status.
+pub const STATUS_WAIT: Duration = Duration::from_millis(500);
+/// Longest time a stop may take from the signal to the end of the process.
+pub const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// Part of [`STOP_WITHIN`] for handing leaderships over ...
+pub const HAND_OVER_WITHIN: Duration = Duration::from_millis(1500);
+/// ... for answering what was accepted ...
+pub const DRAIN_WITHIN: Duration = Duration::from_millis(1500);
+/// ... and for letting clients close their connections.
+pub const CLOSE_WITHIN: Duration = Duration::from_millis(1000);
+
+/// Pairs of target and priority with metrics of their own. Further ones are counted as `other`, so that
+/// a scrape stays small.
+pub const METRIC_SERIES_MAX: usize = 1000;
+
+const _: () = assert!(SUBMISSION_OPERATIONS_MAX <= ENTRY_OPERATIONS_MAX);
+const _: () = assert!(ENTRY_OPERATIONS_WORTH <= ENTRY_OPERATIONS_MAX);
+const _: () = assert!(QUEUE_OPERATIONS_RESERVED >= SUBMISSION_OPERATIONS_MAX);
+const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED);
+const _: () = assert!(QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED > POLICY_MESSAGE_BYTES_MAX);
+const _: () = assert!(
+    HAND_OVER_WITHIN.as_millis() + DRAIN_WITHIN.as_millis() + CLOSE_WITHIN.as_millis()
+        < STOP_WITHIN.as_millis()
+);

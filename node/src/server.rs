@@ -1,0 +1,262 @@
+//! A node, put together from its parts: groups, batchers, services, listeners.
+//!
+//! Everything that touches the world is handed in ([`Parts`]), so that tests and simulations run this
+//! very code.
+
+use crate::collect::ShardCollector;
+use crate::config::Config;
+use crate::health::Health;
+use crate::http;
+use crate::limits::{
+    ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, CONNECTIONS_MAX,
+    DRAIN_WITHIN, HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT,
+    PEER_CONNECTION_WINDOW_BYTES, PEER_STREAM_WINDOW_BYTES, PENDING_RESETS_MAX,
+    POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN, STREAMS_PER_CONNECTION_MAX,
+};
+use crate::listen::Incoming;
+use crate::metrics::Metrics;
+use crate::service::admission::Admission;
+use crate::service::cluster::ClusterApi;
+use crate::service::targets::Targets;
+use crate::shards::Shards;
+use futures::Stream;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::service::Routes;
+use tonic::transport::server::Connected;
+use tonic_health::pb::health_server::HealthServer;
+use weir_proto::v1::admission_service_server::AdmissionServiceServer;
+use weir_proto::v1::cluster_service_server::ClusterServiceServer;
+use weir_proto::v1::targets_service_server::TargetsServiceServer;
+use weir_raft::{Clock, Connector, Failure, Groups, StartError};
+/// What a node needs from the world.
+pub struct Parts<C, P> {
+    /// What the node is told.
+    pub config: Config,
+    /// Connections of clients.
+    pub client: C,
+    /// Connections of other nodes.
+    pub peer: P,
+    /// Where metrics and probes are served; `None` serves none.
+    pub admin: Option<TcpListener>,
+    /// Makes connections to other nodes.
+    pub connector: Connector,
+    /// The monotonic clock that cluster time is made of.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// How a node ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was asked to stop.
+    Stopped,
+    /// It could not go on.
+    Failed(Failure),
+}
+
+/// A stream of connections.
+pub trait Connections: Stream<Item = io::Result<Self::Io>> + Send + Unpin + 'static {
+    /// One connection.
+    type Io: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
+}
+
+impl<S, IO> Connections for S
+where
+    S: Stream<Item = io::Result<IO>> + Send + Unpin + 'static,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    type Io = IO;
+}
+
+/// A running node. Dropping it ends it at once, as a crash would: connections are cut, nothing is handed
+/// over.
+pub struct Server {
+    shards: Shards,
+    health: Health,
+    /// The listener for clients.
+    client: AbortOnDropHandle<()>,
+    /// The other listeners and the watcher of health.
+    _others: [AbortOnDropHandle<()>; 3],
+    /// Cancelled: clients are told to go, no new ones are accepted.
+    closing: CancellationToken,
+    /// Cancelled: the same for peers.
+    closing_peer: CancellationToken,
+    _cut_when_dropped: DropGuard,
+}
+
+impl Server {
+    /// Opens the data directory and starts to serve. Leaders are elected later.
+    pub async fn start<C: Connections, P: Connections>(
+        parts: Parts<C, P>,
+    ) -> Result<Server, StartError> {
+        let groups =
+            Groups::start(parts.config.raft(), parts.connector.clone(), parts.clock).await?;
+        let metrics = Metrics::new();
+        let shards = Shards::start(groups.clone(), parts.config.members.clone(), &metrics);
+        metrics.collect(Box::new(ShardCollector(shards.clone())));
+        let (reporter, health_service) = tonic_health::server::health_reporter();
+        let health = Health::new(reporter).await;
+
+        let cut = CancellationToken::new();
+        let closing = CancellationToken::new();
+        let closing_peer = CancellationToken::new();
+        let routes = client_routes(health_service, &shards, &metrics, parts.connector);
+        let client = Incoming::new(parts.client, CONNECTIONS_MAX, cut.clone());
+        let client = spawn(serve(client_server(), routes, client, closing.clone()));
+        let peer = Incoming::new(parts.peer, CONNECTIONS_MAX, cut.clone());
+        let peer = spawn(serve(
+            peer_server(),
+            groups.peer_service(),
+            peer,
+            closing_peer.clone(),
+        ));
+        let admin = spawn(serve_admin(
+            parts.admin,
+            http::router(metrics, health.readiness()),
+        ));
+        let watcher = spawn(health.clone().follow(shards.clone()));
+        Ok(Server {
+            shards,
+            health,
+            client,
+            _others: [peer, admin, watcher],
+            closing,
+            closing_peer,
+            _cut_when_dropped: cut.drop_guard(),
+        })
+    }
+
+    /// The shards of this node.
+    pub fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// Serves until `shutdown` resolves, then stops gracefully; or until the node cannot go on.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Ended {
+        let failure = tokio::select! {
+            biased;
+            failure = self.shards.groups().failed() => Some(failure),
+            () = shutdown => None,
+        };
+        match failure {
+            Some(failure) => {
+                tracing::error!(%failure, "this node cannot go on; it ends at once");
+                Ended::Failed(failure)
+            }
+            None => {
+                self.stop().await;
+                Ended::Stopped
+            }
+        }
+    }
+
+    /// Stops so that clients lose nothing: leaderships are handed over, what was accepted is answered.
+    /// Takes at most [`STOP_WITHIN`].
+    async fn stop(mut self) {
+        tracing::info!("stopping: leaderships are handed over, accepted operations are answered");
+        let steps = async {
+            self.health.stopping().await;
+            let groups = self.shards.groups();
+            groups.hand_over(HAND_OVER_WITHIN).await;
+            if timeout(DRAIN_WITHIN, self.shards.drain()).await.is_err() {
+                tracing::warn!("some accepted operations got no outcome; their callers were told");
+            }
+            // Clients are told to go; those that stay have their connections cut at the end.
+            self.closing.cancel();
+            let _ = timeout(CLOSE_WITHIN, &mut self.client).await;
+            self.closing_peer.cancel();
+            groups.shutdown().await;
+        };
+        if timeout(STOP_WITHIN, steps).await.is_err() {
+            tracing::warn!("the stop took too long and was cut short");
+        } else {
+            tracing::info!("stopped");
+        }
+    }
+}
+
+/// HTTP/2 as clients may use it.
+fn client_server() -> tonic::transport::Server {
+    common_server()
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .timeout(CALL_DURATION_MAX)
+}
+
+/// HTTP/2 as peers use it: few streams that stay open. Raft sets its own deadlines.
+fn peer_server() -> tonic::transport::Server {
+    common_server()
+        .initial_stream_window_size(PEER_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(PEER_CONNECTION_WINDOW_BYTES)
+}
+
+fn common_server() -> tonic::transport::Server {
+    tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(PENDING_RESETS_MAX))
+}
+
+async fn serve<C: Connections>(
+    mut server: tonic::transport::Server,
+    routes: Routes,
+    connections: Incoming<C>,
+    closing: CancellationToken,
+) {
+    let served = server
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(connections, closing.cancelled_owned())
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "a listener ended");
+    }
+}
+
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(task))
+}
+
+async fn serve_admin(listener: Option<TcpListener>, router: axum::Router) {
+    let Some(listener) = listener else { return };
+    if let Err(error) = axum::serve(listener, router).await {
+        tracing::error!(%error, "the listener for metrics and probes ended");
+    }
+}
+
+/// Everything a client may call.
+fn client_routes(
+    health: HealthServer<impl tonic_health::pb::health_server::Health>,
+    shards: &Shards,
+    metrics: &Metrics,
+    connector: Connector,
+) -> Routes {
+    let admission = AdmissionServiceServer::new(Admission::new(shards.clone(), metrics.clone()))
+        .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+    let targets = TargetsServiceServer::new(Targets::new(shards.clone()))
+        .max_decoding_message_size(POLICY_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let cluster = ClusterServiceServer::new(ClusterApi::new(shards.clone(), connector))
+        .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+    let routes = Routes::new(health)
+        .add_service(admission)
+        .add_service(targets)
+        .add_service(cluster);
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(weir_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1();
+    match reflection {
+        Ok(reflection) => routes.add_service(reflection),
+        Err(error) => {
+            tracing::error!(%error, "the schema cannot be told by reflection");
+            routes
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The door of workers: ask, release, cancel, extend, report.
+
+use super::deadline::deadline_of;
+use super::{principal_of, wire_error};
+use crate::metrics::Metrics;
+use crate::shards::Shards;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+use weir_admission::{CallOutcome, Operation, Outcome, Principal, TargetName};
+use weir_proto::convert::{self, Caller};
+use weir_proto::error::{Reason, WireError};
+use weir_proto::v1 as wire;
+use weir_proto::v1::admission_service_server::AdmissionService;
+
+/// Decides through the shards of this node.
+pub struct Admission {
+    shards: Shards,
+    metrics: Metrics,
+}
+
+/// A decoded request.
+struct Call<T> {
+    message: T,
+    principal: Principal,
+    deadline: Option<Instant>,
+}
+
+impl Admission {
+    /// Answers for `shards` and counts in `metrics`.
+    pub fn new(shards: Shards, metrics: Metrics) -> Admission {
+        Admission { shards, metrics }
+    }
+
+    /// Puts one operation into the log of the target's shard.
+    async fn submit(
+        &self,
+        target: &TargetName,
+        operation: Operation,
+        deadline: Option<Instant>,
+    ) -> Result<Outcome, WireError> {
+        let outcomes = self.submit_all(target, vec![operation], deadline).await?;
+        let [outcome] = <[Outcome; 1]>::try_from(outcomes)
+            .map_err(|_| WireError::new(Reason::Internal, "one operation, not one outcome"))?;
+        Ok(outcome)
+    }
+
+    async fn submit_all(
+        &self,
+        target: &TargetName,
+        operations: Vec<Operation>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Outcome>, WireError> {
+        self.shards
+            .submit(self.shards.shard_of(target), operations, deadline)
+            .await
+            .map_err(|error| wire_error(error, &self.shards))
+    }
+
+    fn caller<'a>(&self, principal: &'a Principal) -> Caller<'a> {
+        Caller {
+            principal,
+            shards: self.shards.identity().shards,
+        }
+    }
+
+    /// Counts a failed call and makes its status.
+    fn status(&self, error: WireError) -> Status {
+        self.metrics.refused(error.reason.as_str());
+        error.into()
+    }
+
+    async fn decide(
+        &self,
+        call: Call<wire::AdmitRequest>,
+    ) -> Result<wire::AdmitResponse, WireError> {
+        let arrived = Instant::now();
+        let admit = convert::admit::read(call.message, self.caller(&call.principal))?;
+        let (target, priority) = (admit.target.clone(), admit.priority.clone());
+        let operation = Operation::Admit(Box::new(admit));
+        let outcome = self.submit(&target, operation, call.deadline).await?;
+        if let Outcome::Admit(decided) = &outcome {
+            self.metrics
+                .decided(&target, &priority, decided, arrived.elapsed());
+        }
+        convert::admit::answer(outcome, &target, self.shards.shard_of(&target))
+    }
+
+    async fn settle(
+        &self,
+        call: Call<wire::ReleaseRequest>,
+    ) -> Result<wire::ReleaseResponse, WireError> {
+        let release = convert::release::read(call.message, self.caller(&call.principal))?;
+        let (target, ended) = (release.target.clone(), release.outcome);
+        let operation = Operation::Release(Box::new(release));
+        let answer = convert::release::answer(
+            self.submit(&target, operation, call.deadline).await?,
+            &target,
+        )?;
+        if matches!(ended, CallOutcome::Throttled { .. })
+            && answer.status() == wire::ReleaseStatus::Applied
+        {
+            self.metrics.throttled(&target);
+        }
+        Ok(answer)
+    }
+
+    async fn give_up(
+        &self,
+        call: Call<wire::CancelRequest>,
+    ) -> Result<wire::CancelResponse, WireError> {
+        let cancel = convert::cancel::read(call.message, self.caller(&call.principal))?;
+        let target = cancel.target.clone();
+        let operation = Operation::Cancel(Box::new(cancel));
+        convert::cancel::answer(
+            self.submit(&target, operation, call.deadline).await?,
+            &target,
+        )
+    }
+
+    async fn keep_alive(
+        &self,
+        call: Call<wire::ExtendRequest>,
+    ) -> Result<wire::ExtendResponse, WireError> {
+        let extend = convert::extend::read(&call.message, self.caller(&call.principal))?;
+        let target = extend.target.clone();
+        let operation = Operation::Extend(extend);
+        convert::extend::answer(
+            self.submit(&target, operation, call.deadline).await?,
+            &target,
+        )
+    }
+
+    async fn charge(
+        &self,
+        call: Call<wire::ReportRequest>,
+    ) -> Result<wire::ReportResponse, WireError> {
+        let reports = convert::report::read(call.message, self.caller(&call.principal))?;
+        let targets: Vec<TargetName> = reports.iter().map(|report| report.target.clone()).collect();
+        let Some(first) = targets.first() else {
+            return Ok(wire::ReportResponse::default());
+        };
+        let operations = reports
+            .into_iter()
+            .map(|report| Operation::Report(Box::new(report)))
+            .collect();
+        let outcomes = self.submit_all(first, operations, call.deadline).await?;
+        let statuses = outcomes
+            .into_iter()
+            .zip(&targets)
+            .map(|(outcome, target)| convert::report::answer(outcome, target).map(i32::from));
+        Ok(wire::ReportResponse {
+            statuses: statuses.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn open<T>(request: Request<T>) -> Result<Call<T>, Status> {
+    let principal = principal_of(&request)?;
+    let deadline = deadline_of(request.metadata());
+    Ok(Call {
+        message: request.into_inner(),
+        principal,
+        deadline,
+    })
+}
+
+#[tonic::async_trait]
+impl AdmissionService for Admission {
+    async fn admit(
+        &self,
+        request: Request<wire::AdmitRequest>,
+    ) -> Result<Response<wire::AdmitResponse>, Status> {
+        let answer = self.decide(open(request)?).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| self.status(error))
+    }
+
+    async fn release(
+        &self,
+        request: Request<wire::ReleaseRequest>,
+    ) -> Result<Response<wire::ReleaseResponse>, Status> {
+        let answer = self.settle(open(request)?).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| self.status(error))
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<wire::CancelRequest>,
+    ) -> Result<Response<wire::CancelResponse>, Status> {
+        let answer = self.give_up(open(request)?).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| self.status(error))
+    }
+
+    async fn extend(
+        &self,
+        request: Request<wire::ExtendRequest>,
+    ) -> Result<Response<wire::ExtendResponse>, Status> {
+        let answer = self.keep_alive(open(request)?).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| self.status(error))
+    }
+
+    async fn report(
+        &self,
+        request: Request<wire::ReportRequest>,
+    ) -> Result<Response<wire::ReportResponse>, Status> {
+        let answer = self.charge(open(request)?).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| self.status(error))
+    }
+}

@@ -1,0 +1,227 @@
+//! What operators and clients ask about the cluster itself.
+
+use super::error::hint;
+use crate::limits::STATUS_WAIT;
+use crate::shards::Shards;
+use futures::future::join_all;
+use tokio::time::Instant;
+use tonic::transport::Endpoint;
+use tonic::{Request, Response, Status};
+use weir_admission::ShardId;
+use weir_proto::error::{Reason, WireError};
+use weir_proto::v1 as wire;
+use weir_proto::v1::cluster_service_client::ClusterServiceClient;
+use weir_proto::v1::cluster_service_server::ClusterService;
+use weir_raft::{Connector, GroupStatus, NodeId, Role, TransferError};
+
+/// The cluster as this node sees it.
+pub struct ClusterApi {
+    shards: Shards,
+    connector: Connector,
+    started: Instant,
+}
+
+impl ClusterApi {
+    /// Answers for `shards` and asks other nodes through `connector`.
+    pub fn new(shards: Shards, connector: Connector) -> ClusterApi {
+        ClusterApi {
+            shards,
+            connector,
+            started: Instant::now(),
+        }
+    }
+
+    fn own_status(&self) -> wire::NodeStatus {
+        let own = self.shards.identity().node;
+        wire::NodeStatus {
+            reachable: true,
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            groups: self
+                .shards
+                .groups()
+                .all()
+                .map(|group| group_status(group.status()))
+                .collect(),
+            ..self.silent_status(own)
+        }
+    }
+
+    /// What is known of a node that says nothing.
+    fn silent_status(&self, node: NodeId) -> wire::NodeStatus {
+        let member = self.shards.members().get(&node);
+        wire::NodeStatus {
+            node_id: node.0,
+            address: member
+                .map(|member| member.client.clone())
+                .unwrap_or_default(),
+            peer_address: member.map(|member| member.peer.clone()).unwrap_or_default(),
+            reachable: false,
+            version: String::new(),
+            uptime_us: 0,
+            groups: Vec::new(),
+        }
+    }
+
+    /// Asks another node for its own status; `None` if it does not answer in time, or as another node.
+    async fn ask(&self, node: NodeId) -> Option<wire::NodeStatus> {
+        let address = self.shards.client_address(node)?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+        let mut client = ClusterServiceClient::new((self.connector)(endpoint));
+        let request = wire::StatusRequest { local: true };
+        let answer = tokio::time::timeout(STATUS_WAIT, client.status(request))
+            .await
+            .ok()?
+            .ok()?;
+        let answer = answer.into_inner();
+        let same_cluster = answer.cluster_id == self.shards.identity().cluster_id;
+        answer
+            .nodes
+            .into_iter()
+            .find(|status| same_cluster && status.node_id == node.0)
+    }
+
+    async fn status_of(&self, node: NodeId) -> wire::NodeStatus {
+        if node == self.shards.identity().node {
+            return self.own_status();
+        }
+        self.ask(node)
+            .await
+            .unwrap_or_else(|| self.silent_status(node))
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for ClusterApi {
+    async fn routes(
+        &self,
+        _request: Request<wire::RoutesRequest>,
+    ) -> Result<Response<wire::RoutesResponse>, Status> {
+        let identity = self.shards.identity();
+        let nodes = self
+            .shards
+            .members()
+            .iter()
+            .map(|(id, member)| wire::NodeAddress {
+                node_id: id.0,
+                address: member.client.clone(),
+            });
+        let routes = self.shards.groups().all().map(|group| {
+            let leadership = *group.leadership().borrow();
+            wire::ShardRoute {
+                shard: group.shard().0,
+                leader: leadership.leader.map_or(0, |leader| leader.0),
+                term: leadership.term,
+            }
+        });
+        Ok(Response::new(wire::RoutesResponse {
+            cluster_id: identity.cluster_id.clone(),
+            shards: identity.shards,
+            nodes: nodes.collect(),
+            routes: routes.collect(),
+        }))
+    }
+
+    async fn status(
+        &self,
+        request: Request<wire::StatusRequest>,
+    ) -> Result<Response<wire::StatusResponse>, Status> {
+        let identity = self.shards.identity();
+        let nodes = if request.into_inner().local {
+            vec![self.own_status()]
+        } else {
+            join_all(
+                self.shards
+                    .members()
+                    .keys()
+                    .map(|node| self.status_of(*node)),
+            )
+            .await
+        };
+        Ok(Response::new(wire::StatusResponse {
+            cluster_id: identity.cluster_id.clone(),
+            shards: identity.shards,
+            nodes,
+        }))
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<wire::TransferRequest>,
+    ) -> Result<Response<wire::TransferResponse>, Status> {
+        let request = request.into_inner();
+        let group = self
+            .shards
+            .groups()
+            .group(ShardId(request.shard))
+            .ok_or_else(|| {
+                let shards = self.shards.identity().shards;
+                malformed(
+                    "shard",
+                    format!("must be below {shards}, the number of shards"),
+                )
+            })?;
+        group
+            .transfer(NodeId(request.to))
+            .await
+            .map_err(|error| self.transfer_error(error))?;
+        tracing::info!(
+            shard = request.shard,
+            to = request.to,
+            "leadership was transferred"
+        );
+        Ok(Response::new(wire::TransferResponse {}))
+    }
+}
+
+impl ClusterApi {
+    fn transfer_error(&self, error: TransferError) -> WireError {
+        match error {
+            TransferError::NotLeader { leader } => {
+                WireError::not_leader(hint(leader, &self.shards))
+            }
+            TransferError::NotVoter(node) => malformed(
+                "to",
+                format!("must be a voter of the shard, node {node} is not"),
+            ),
+            TransferError::Timeout(node) => WireError::new(
+                Reason::OutcomeUnknown,
+                format!("node {node} did not take over in time; ask for the status"),
+            ),
+            TransferError::Stopped => WireError::new(Reason::Stopping, "the node stops"),
+        }
+    }
+}
+
+fn malformed(field: &str, description: String) -> WireError {
+    let violation = weir_admission::Violation {
+        field: field.into(),
+        description: description.clone(),
+    };
+    WireError {
+        violations: vec![violation],
+        ..WireError::new(Reason::Malformed, format!("{field} {description}"))
+    }
+}
+
+fn group_status(group: GroupStatus) -> wire::GroupStatus {
+    wire::GroupStatus {
+        shard: group.shard.0,
+        role: match group.role {
+            Role::Leader => wire::GroupRole::Leader,
+            Role::Follower => wire::GroupRole::Follower,
+            Role::Candidate => wire::GroupRole::Candidate,
+            Role::Learner => wire::GroupRole::Learner,
+        }
+        .into(),
+        leader: group.leader.map_or(0, |leader| leader.0),
+        term: group.term,
+        last_log_index: group.last_log_index,
+        applied_index: group.applied_index,
+        snapshot_index: group.snapshot_index,
+        purged_index: group.purged_index,
+        voters: group.voters.iter().map(|voter| voter.0).collect(),
+        digest: format!("{:032x}", group.digest),
+        targets: group.targets,
+    }
+}

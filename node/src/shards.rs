@@ -1,0 +1,117 @@
+//! The shards of this node: where operations and reads go, and who answers for what it does not lead.
+
+use crate::batch::{Batcher, Propose, SubmitError};
+use crate::config::Member;
+use crate::metrics::Metrics;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::time::Instant;
+use weir_admission::{Operation, Outcome, ShardId, State, TargetName, shard_of};
+use weir_raft::{Group, Groups, Identity, NodeId, Pending, ProposeError};
+
+impl Propose for Group {
+    type Pending = Pending;
+
+    async fn propose(&self, batch: Vec<Operation>) -> Result<Pending, ProposeError> {
+        self.submit(batch).await
+    }
+}
+
+/// Every shard of this node with its batcher. Cheap to clone.
+#[derive(Clone)]
+pub struct Shards {
+    groups: Groups,
+    batchers: Arc<BTreeMap<ShardId, Batcher>>,
+    members: Arc<BTreeMap<NodeId, Member>>,
+}
+
+impl Shards {
+    /// Starts a batcher for each group.
+    pub fn start(groups: Groups, members: BTreeMap<NodeId, Member>, metrics: &Metrics) -> Shards {
+        let batchers = groups
+            .all()
+            .map(|group| {
+                (
+                    group.shard(),
+                    Batcher::start(group.clone(), metrics.batch()),
+                )
+            })
+            .collect();
+        Shards {
+            groups,
+            batchers: Arc::new(batchers),
+            members: Arc::new(members),
+        }
+    }
+
+    /// Which node of which cluster this is.
+    pub fn identity(&self) -> &Identity {
+        self.groups.identity()
+    }
+
+    /// Every group of this node.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Every node of the cluster with its addresses.
+    pub fn members(&self) -> &BTreeMap<NodeId, Member> {
+        &self.members
+    }
+
+    /// The shard that serves a target.
+    pub fn shard_of(&self, target: &TargetName) -> ShardId {
+        shard_of(target, self.identity().shards)
+    }
+
+    /// Puts operations of one shard into the log and waits for their outcomes.
+    pub async fn submit(
+        &self,
+        shard: ShardId,
+        operations: Vec<Operation>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Outcome>, SubmitError> {
+        let Some(batcher) = self.batchers.get(&shard) else {
+            return Err(SubmitError::NotLeader { leader: None });
+        };
+        batcher.submit(operations, deadline)?.await
+    }
+
+    /// Reads a shard that this node leads: everything answered before the call is seen.
+    pub async fn read<R>(
+        &self,
+        shard: ShardId,
+        f: impl FnOnce(&State) -> R,
+    ) -> Result<R, SubmitError> {
+        match self.groups.group(shard) {
+            Some(group) => Ok(group.read(f).await?),
+            None => Err(SubmitError::NotLeader { leader: None }),
+        }
+    }
+
+    /// Where clients reach a node.
+    pub fn client_address(&self, node: NodeId) -> Option<&str> {
+        self.members.get(&node).map(|member| member.client.as_str())
+    }
+
+    /// Shards with operations that wait, and how many.
+    pub fn queue_depths(&self) -> impl Iterator<Item = (ShardId, usize)> {
+        self.batchers
+            .iter()
+            .map(|(shard, batcher)| (*shard, batcher.depth()))
+    }
+
+    /// Accepts nothing more and resolves when everything accepted is answered.
+    pub fn drain(&self) -> impl Future<Output = ()> + use<> {
+        let batchers = self.batchers.clone();
+        for batcher in batchers.values() {
+            batcher.close();
+        }
+        async move {
+            for batcher in batchers.values() {
+                batcher.drained().await;
+            }
+        }
+    }
+}
