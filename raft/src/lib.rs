@@ -6,12 +6,16 @@
 
 mod clock;
 mod config;
+pub mod disk;
 mod failure;
 mod group;
 mod groups;
 mod identity;
+pub mod limits;
+pub mod log;
 mod propose;
 mod status;
+mod stored;
 pub mod types;
 
 pub use clock::{Clock, MonotonicClock};

@@ -36,6 +36,9 @@ pub(super) fn read(
             Err(rule) => fields.refuse(&entry(field, key), &rule.to_string()),
         }
     }
+    if list.len() < map.len() {
+        return None;
+    }
     Amounts::new(list).ok()
 }
 

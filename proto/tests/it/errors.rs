@@ -1,16 +1,14 @@
 //! The error table, and errors on their way to a client and back.
 
-use crate::generate;
+use crate::{generate, golden};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 use weir_admission::{Refusal, TargetName, Violation};
 use weir_proto::error::{DOMAIN, LeaderHint, Reason, Resource, WireError};
 
-/// The table as text. With `WEIR_FREEZE=1` a missing file is written.
 #[test]
 fn the_table_is_as_published() {
     let mut table = String::from("# reason | gRPC code | retry | may have happened\n");
@@ -23,11 +21,7 @@ fn the_table_is_as_published() {
         let row = (reason.as_str(), reason.code(), reason.retry());
         writeln!(table, "{} | {:?} | {:?} | {happened}", row.0, row.1, row.2).unwrap();
     }
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/errors.txt");
-    if !path.exists() && std::env::var_os("WEIR_FREEZE").is_some() {
-        std::fs::write(&path, &table).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), table);
+    golden::check("golden/errors.txt", &table);
 }
 
 #[test]

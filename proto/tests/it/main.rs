@@ -6,9 +6,14 @@
     reason = "a test that cannot go on has failed; its helpers fail like it"
 )]
 
+mod answer;
+mod convert;
 mod errors;
 mod fixtures;
 mod generate;
+mod golden;
+mod refuse;
 mod stored;
 mod stored_fixtures;
 mod stored_hostile;
+mod wire;
