@@ -7,10 +7,9 @@ use crate::exit::{EXIT_CODES, Exit};
 use crate::limits::CONNECTIONS_MAX;
 use crate::listen::{BindError, bind, tcp};
 use crate::server::{Ended, Parts, Server};
-use crate::{ctl, dev, signals, trace};
+use crate::{ctl, demo, dev, signals, trace};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use weir_raft::MonotonicClock;
 
@@ -26,6 +25,9 @@ pub struct Cli {
 enum Command {
     /// Run a whole cluster in this process, on loopback, to try things.
     Dev(dev::DevArgs),
+    /// Run a fleet of workers against a rate-limited mock API: first on its own, then through a cluster
+    /// whose leader is killed half way.
+    Demo(demo::DemoArgs),
     /// Run one node.
     Server(ServerArgs),
     /// Talk to a cluster.
@@ -54,23 +56,6 @@ struct ServerArgs {
     print_default_config: bool,
 }
 
-/// The program: reads what was typed and carries it out.
-pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    // One thread for raft, peers and clients: measured faster than several on two cores, and the log has
-    // a writer thread of its own.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime {
-        Ok(runtime) => runtime.block_on(cli.run()).into(),
-        Err(error) => {
-            eprintln!("error: the async runtime does not start: {error}");
-            Exit::Failed.into()
-        }
-    }
-}
-
 impl Cli {
     /// Carries the command out.
     pub async fn run(self) -> Exit {
@@ -78,6 +63,11 @@ impl Cli {
             Command::Dev(args) => {
                 init_trace("warn");
                 told(dev::run(args).await)
+            }
+            Command::Demo(args) => {
+                // A killed leader is part of the plan: its peers' warnings are not news.
+                init_trace("error");
+                told(demo::run(args).await)
             }
             Command::Server(args) if args.print_default_config => {
                 print!("{DEFAULT_CONFIG}");

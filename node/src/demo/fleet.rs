@@ -67,7 +67,7 @@ struct Workflow<M> {
 }
 
 struct Shared<A: Activity> {
-    activity: A,
+    activity: Arc<A>,
     workload: Workload,
     queue: mpsc::Sender<Box<Workflow<A::Memory>>>,
     ready: tokio::sync::Mutex<mpsc::Receiver<Box<Workflow<A::Memory>>>>,
@@ -85,7 +85,7 @@ impl<A: Activity> Fleet<A> {
     /// Starts the workers and all workflows. Figures count from `warm` on.
     pub fn start(
         workload: Workload,
-        activity: A,
+        activity: Arc<A>,
         warm: Instant,
     ) -> Result<Fleet<A>, CreationError> {
         // Each workflow is at most once in the queue, so a send never waits.
@@ -108,11 +108,6 @@ impl<A: Activity> Fleet<A> {
             shared.put_back(workflow, Duration::ZERO);
         }
         Ok(Fleet { shared })
-    }
-
-    /// What runs in the slots.
-    pub fn activity(&self) -> &A {
-        &self.shared.activity
     }
 
     /// Stops dispatch, waits for the calls in flight up to `drain`, and adds up.

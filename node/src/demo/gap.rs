@@ -1,10 +1,11 @@
 //! How long nobody got an answer from the cluster.
 
+use super::limits::FAILOVER_WITHIN;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Watches the answers of a cluster and finds the longest time without any, from a kill on.
+/// Watches the answers of a cluster and finds the longest time without any around a kill.
 #[derive(Debug)]
 pub struct GapWatch {
     inner: Mutex<Inner>,
@@ -52,7 +53,7 @@ impl GapWatch {
         inner.last = inner.last.max(now);
     }
 
-    /// The leader is being killed now: gaps that end later count.
+    /// The leader is being killed now: gaps count that end later and began within [`FAILOVER_WITHIN`].
     pub fn killed(&self, now: Instant) {
         self.lock().killed = Some(now);
     }
@@ -62,8 +63,8 @@ impl GapWatch {
         self.lock().killed
     }
 
-    /// The longest gap that ended after the kill; one that is still open ends at `now`. `None` if nothing
-    /// was killed.
+    /// The longest gap around the kill; one that is still open ends at `now`. `None` if nothing was
+    /// killed.
     pub fn longest(&self, now: Instant) -> Option<Gap> {
         let inner = &mut *self.lock();
         inner.close(now);
@@ -82,7 +83,9 @@ impl Inner {
             from: self.last,
             to: now.max(self.last),
         };
-        let counts = self.killed.is_some_and(|killed| gap.to > killed);
+        let counts = self
+            .killed
+            .is_some_and(|killed| gap.to > killed && gap.from <= killed + FAILOVER_WITHIN);
         if counts
             && self
                 .longest
@@ -118,10 +121,16 @@ mod tests {
             }
         );
         assert_eq!(longest.length(), Duration::from_millis(1_486));
+        let open = watch.longest(at(9_000)).unwrap();
+        assert_eq!(open.from, at(6_900), "a gap that is still open counts");
+        for ms in [9_000, 15_100] {
+            watch.answered(at(ms));
+        }
+        let longest = watch.longest(at(60_000)).unwrap();
         assert_eq!(
-            watch.longest(at(60_000)).unwrap().from,
-            at(6_900),
-            "an open gap counts"
+            (longest.from, longest.to),
+            (at(9_000), at(15_100)),
+            "what comes later does not"
         );
     }
 }

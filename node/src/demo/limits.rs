@@ -30,7 +30,12 @@ pub const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 pub const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Longest wait for calls in flight when a fleet stops; a call takes at most 150 ms.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// Longest wait for a new cluster to take the policy.
+/// Longest wait for a new cluster's leaders, and again for it to take the policy.
 pub const CLUSTER_START_MAX: Duration = Duration::from_secs(30);
+/// A policy that was not taken is put again after this.
+pub const POLICY_RETRY: Duration = Duration::from_millis(200);
+/// A time without answers belongs to the failover if it begins within this after the kill. A new leader
+/// is elected in about a second.
+pub const FAILOVER_WITHIN: Duration = Duration::from_secs(10);
 
 const _: () = assert!((SECONDS_MAX as usize) < BOOK_SECONDS_MAX);

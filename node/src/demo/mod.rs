@@ -7,10 +7,14 @@
 
 pub mod book;
 pub mod chat;
+pub mod cluster;
 pub mod fleet;
 pub mod gap;
 pub mod gated;
 pub mod limits;
+pub mod plan;
+pub mod policy;
+pub mod progress;
 pub mod provider;
 pub mod report;
 pub mod run;
@@ -18,6 +22,9 @@ pub mod tally;
 pub mod ungated;
 pub mod window;
 pub mod workload;
+
+pub use plan::DemoArgs;
+pub use run::run;
 
 #[cfg(test)]
 mod tests;

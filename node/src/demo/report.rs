@@ -1,4 +1,4 @@
-//! What came of it: the JSON object, the table, and one paragraph in plain words.
+//! What came of it: the JSON object, the tables, and one paragraph in plain words.
 
 use super::book::{Counts, Second};
 use super::tally::Figures;
@@ -8,6 +8,9 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
+
+/// Columns of the plain words.
+const LINE_COLUMNS: usize = 90;
 
 /// Everything known of one fleet's run.
 #[derive(Clone, Debug)]
@@ -219,7 +222,7 @@ impl Report {
             table.add_row([name.to_owned(), figure(&ungated), figure(&weir)]);
         };
         row("answered with 429", &|f| percent(f.share_429));
-        row("worst window over cap", &|f| {
+        row("worst window over cap (429s count)", &|f| {
             format!("{:.3}", f.worst_window)
         });
         row("largest error of a priority's share", &|f| {
@@ -233,6 +236,24 @@ impl Report {
         table.add_row(["requests cap used".to_owned(), ungated.0, weir.0]);
         table.add_row(["tokens cap used".to_owned(), ungated.1, weir.1]);
         right(table)
+    }
+
+    /// What was counted when.
+    pub fn notes(&self) -> String {
+        let span = &self.weir.span;
+        let mut notes = format!(
+            "Counted by the provider. 429s, windows and asks are of the whole run of {} s; everything \
+             else leaves out the first {} s, in which a fresh cap is given away.",
+            span.end, span.start,
+        );
+        if let Some(failover) = &self.weir.failover {
+            let _infallible = write!(
+                notes,
+                " The share of the cap used leaves out the failover too, seconds {} to {}.",
+                failover.start, failover.end,
+            );
+        }
+        notes
     }
 
     /// What the tables say.
@@ -264,15 +285,28 @@ impl Report {
             1 => write!(words, " One call went out without a decision."),
             calls => write!(words, " {calls} calls went out without a decision."),
         };
-        let overruns = self.weir.counts.overruns + self.ungated.counts.overruns;
-        if overruns > 0 {
-            let _infallible = write!(
-                words,
-                " The provider's books overflowed {overruns} times: do not trust this."
-            );
-        }
         words
     }
+}
+
+/// Breaks a paragraph into lines that fit a terminal.
+pub fn wrapped(paragraph: &str) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for word in paragraph.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > LINE_COLUMNS {
+            text.push('\n');
+            column = 0;
+        }
+        if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += width;
+    }
+    text
 }
 
 fn table() -> Table {
@@ -295,4 +329,85 @@ fn millis(duration: Duration) -> f64 {
 
 fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::book::Account;
+
+    /// Ten windows of a second: `per_s` calls of ten tokens for each class in each second, none in
+    /// second 5.
+    fn measured(per_s: [u64; 3], failover: Option<Range<usize>>) -> Measured {
+        let account = |(priority, accepted): (&str, u64)| {
+            let second = Second {
+                accepted,
+                throttled: 1,
+                tokens: accepted * 10,
+            };
+            let mut seconds = vec![second; 10];
+            seconds[5] = Second::default();
+            Account {
+                tenant: "aster".into(),
+                priority: priority.into(),
+                seconds,
+            }
+        };
+        let counts = Counts {
+            accounts: ["p1", "p2", "p3"]
+                .into_iter()
+                .zip(per_s)
+                .map(account)
+                .collect(),
+            worst_requests: 0.9,
+            worst_tokens: 0.95,
+            cap_requests: 100,
+            cap_tokens: 2_000,
+            overruns: 0,
+        };
+        let figures = Figures {
+            classes: Vec::new(),
+        };
+        Measured {
+            counts,
+            figures,
+            asks: 2_700,
+            span: 2..10,
+            failover,
+        }
+    }
+
+    fn summary(per_s: [u64; 3], failover: Option<Range<usize>>) -> FleetSummary {
+        let workload = Workload::cross_priority(1);
+        measured(per_s, failover).summary(&workload, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn the_failover_is_left_out_of_the_cap_and_of_nothing_else() {
+        let (kept, lost) = (
+            summary([50, 30, 20], None),
+            summary([50, 30, 20], Some(5..6)),
+        );
+        assert_eq!((kept.cap_used, lost.cap_used), (0.875, 1.0));
+        for summary in [kept, lost] {
+            assert!(summary.class_error_max < 1e-9);
+            assert_eq!(summary.share_429, 27.0 / 927.0);
+            assert_eq!(summary.asks_per_ok, 3.0);
+            assert_eq!(summary.worst_window, 0.95);
+        }
+    }
+
+    #[test]
+    fn a_failover_outside_the_span_takes_nothing_away() {
+        for failover in [0..2, 10..20, 0..0] {
+            assert_eq!(summary([50, 30, 20], Some(failover)).cap_used, 0.875);
+        }
+        assert_eq!(summary([50, 30, 20], Some(0..20)).cap_used, 0.0);
+    }
+
+    #[test]
+    fn equal_parts_are_an_error_against_weights() {
+        let error = summary([30, 30, 30], None).class_error_max;
+        assert!((error - (1.0 / 3.0 / 0.2 - 1.0)).abs() < 1e-9, "{error}");
+    }
 }

@@ -3,13 +3,14 @@
 use super::chat::{Chat, Reply};
 use super::fleet::{Activity, Call, Fleet, Step};
 use super::limits::DRAIN_MAX;
+use super::plan::Plan;
 use super::provider::{Provider, ProviderConfig};
-use super::report::{Failover, Measured, Report};
-use super::run::{Plan, run_ungated};
+use super::report::{Failover, Measured, Report, wrapped};
+use super::run::run_ungated;
 use super::window::WindowKind;
 use super::workload::Workload;
 use serde_json::{Value, json};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -170,6 +171,7 @@ fn short_plan() -> Plan {
         provider,
         seconds: 5,
         warm_seconds: 1,
+        kill_leader: false,
     }
 }
 
@@ -183,7 +185,7 @@ async fn run_paced(plan: &Plan) -> Measured {
         next: Mutex::new(Instant::now()),
     };
     let warm = provider.epoch() + Duration::from_secs(plan.warm_seconds);
-    let fleet = Fleet::start(plan.workload.clone(), pacer, warm).unwrap();
+    let fleet = Fleet::start(plan.workload.clone(), Arc::new(pacer), warm).unwrap();
     tokio::time::sleep_until(provider.epoch() + Duration::from_secs(plan.seconds)).await;
     let counts = provider.counts();
     let figures = fleet.stop(DRAIN_MAX).await;
@@ -232,6 +234,15 @@ async fn both_fleets_run_against_the_provider() {
         words.contains("1234 ms") && words.contains("No call went out"),
         "{words}"
     );
+    let lines = wrapped(&words);
+    assert!(
+        lines
+            .lines()
+            .all(|line| line.len() <= 90 && line == line.trim()),
+        "{lines}"
+    );
+    assert_eq!(lines.replace('\n', " "), words);
+    assert!(report.notes().contains("first 1 s"), "{}", report.notes());
     assert!(
         report.tables().contains("p3 (weight 2)"),
         "{}",

@@ -1,4 +1,9 @@
-//! The fleet without a gate: every worker retries in its slot, as the SDKs of providers do.
+//! The fleet without a gate: every worker retries in its slot, with exponential backoff and jitter.
+//!
+//! This is the retry policy of workflow engines and of most SDKs. Obeying Retry-After instead was
+//! measured too. With fixed windows it is better (7 % of calls get a 429: everybody waits for the next
+//! window). With sliding windows it is far worse: everybody is told the same moment, comes back together,
+//! is refused together, and the refused calls count, so that after the first cap nobody is served at all.
 
 use super::chat::{Chat, Reply};
 use super::fleet::{Activity, Call, Step};
