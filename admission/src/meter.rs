@@ -1,6 +1,6 @@
 //! One limit at work: its guard, its pacer and, if it slides, its log.
 
-use crate::limits::{BUSY_BURST_HORIZONS, UNITS_MAX};
+use crate::limits::{BUSY_BURST_HORIZONS, PERIOD_MAX, UNITS_MAX};
 use crate::window::Window;
 use crate::{EnforcedBy, Kind, Limit, Micros, Policy};
 
@@ -82,7 +82,7 @@ pub(crate) struct Need {
 }
 
 impl Meter {
-    /// A limit of which nothing is used.
+    /// A limit of which nothing is used: its credit is whole even when cluster time has just begun.
     pub(crate) fn new(limit: Limit, slot: usize, policy: &Policy) -> Meter {
         let guard = Guard::of(policy, &limit);
         let window = match limit.kind {
@@ -95,7 +95,7 @@ impl Meter {
             limit,
             slot,
             guard,
-            spent_until: 0,
+            spent_until: nanos(PERIOD_MAX).saturating_neg(),
             window,
         }
     }
@@ -193,11 +193,11 @@ impl Meter {
             .min(cap.saturating_sub(margin))
             .saturating_add(need.ahead)
             .saturating_add(need.room.min(quarter));
-        let cycles = full.checked_div(cap).unwrap_or(0);
-        // An empty log fits whatever fits at all.
+        // Whole caps ahead take a period each. A last one that is exactly full needs no further period,
+        // and an empty log fits whatever fits at all.
+        let cycles = full.saturating_sub(1).checked_div(cap).unwrap_or(0);
         let rest = full
-            .checked_rem(cap)
-            .unwrap_or(0)
+            .saturating_sub(cycles.saturating_mul(cap))
             .saturating_add(margin)
             .min(cap);
         let over = window.units().saturating_add(rest).saturating_sub(cap);

@@ -22,7 +22,7 @@ use crate::meter::Meter;
 use crate::{DimensionName, GrantId, Micros, Policy, Refusal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub(crate) use admission::{Admission, Grant, GrantState, Place, Ticket, Uncertain};
+pub(crate) use admission::{Admission, Grant, GrantRecord, Place, Ticket, Uncertain};
 pub(crate) use ask::Ask;
 pub(crate) use class::{Class, Queue};
 pub(crate) use estimate::{Bounds, Learned};
@@ -65,7 +65,7 @@ pub(crate) struct Target {
     /// Admissions that are remembered.
     pub(crate) admissions: BTreeMap<AdmissionKey, Box<Admission>>,
     /// Grants that are remembered.
-    pub(crate) grants: BTreeMap<GrantId, Box<Grant>>,
+    pub(crate) grants: BTreeMap<GrantId, GrantRecord>,
     /// When to look at each waiting admission: at the time its caller is due back, or earlier (an ask that
     /// only moves that time on leaves the note as it is).
     pub(crate) due: BTreeSet<(u64, AdmissionKey)>,

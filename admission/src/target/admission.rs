@@ -80,8 +80,22 @@ pub(crate) struct Grant {
     pub(crate) serial: u64,
     /// When it ends by itself.
     pub(crate) expires: u64,
-    /// Whether it still counts.
-    pub(crate) state: GrantState,
+}
+
+/// What is remembered under a grant's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum GrantRecord {
+    /// Neither released nor expired.
+    Live(Box<Grant>),
+    /// It ended; a repeated release is answered for a while.
+    Ended {
+        /// The admission it was given to.
+        admission: AdmissionKey,
+        /// Digest of the principal that owned it.
+        owner: u64,
+        /// Ended by itself.
+        expired: bool,
+    },
 }
 
 /// The uncertain part of a charge.
@@ -93,17 +107,6 @@ pub(crate) struct Uncertain {
     pub(crate) slots: u8,
     /// Variance held back per slot.
     pub(crate) variance: [u128; crate::limits::DIMENSIONS_MAX],
-}
-
-/// Whether a grant still counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GrantState {
-    /// Neither released nor expired.
-    Live,
-    /// Settled by a release, cancel or report.
-    Released,
-    /// Ended by itself.
-    Expired,
 }
 
 impl Admission {
@@ -137,5 +140,33 @@ impl Admission {
             .iter()
             .find(|(closed, _)| *closed == attempt)
             .map(|(_, charged)| *charged)
+    }
+}
+
+impl Grant {
+    /// Variance held back in a slot.
+    pub(crate) fn variance(&self, slot: usize) -> u128 {
+        self.uncertain
+            .as_ref()
+            .and_then(|u| u.variance.get(slot).copied())
+            .unwrap_or(0)
+    }
+}
+
+impl GrantRecord {
+    /// Digest of the principal that may end it.
+    pub(crate) fn owner(&self) -> u64 {
+        match self {
+            GrantRecord::Live(grant) => grant.owner,
+            GrantRecord::Ended { owner, .. } => *owner,
+        }
+    }
+
+    /// The grant, while it counts.
+    pub(crate) fn live(&self) -> Option<&Grant> {
+        match self {
+            GrantRecord::Live(grant) => Some(grant),
+            GrantRecord::Ended { .. } => None,
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::class::TAG_MIN;
 use super::estimate::{Bounds, Charge};
 use super::{
-    Admission, AdmissionKey, Grant, GrantState, Place, Queue, QueueKey, Target, Ticket, Units, at,
+    Admission, AdmissionKey, Grant, GrantRecord, Place, Queue, QueueKey, Target, Ticket, Units, at,
 };
 use crate::limits::{
     BUSY_BURST_HORIZONS, EXPIRE_MIN, HORIZON_DEFAULT, LAPSE_HORIZONS, LATENESS_MAX, RETRY_IN_MAX,
@@ -196,11 +196,8 @@ impl Target {
         }
         match &admission.place {
             Place::Nothing | Place::Reported => stale,
-            Place::Granted(id) => match self.grants.get(id) {
-                Some(grant)
-                    if grant.state == GrantState::Live
-                        && now <= grant.start.saturating_add(self.reply_window()) =>
-                {
+            Place::Granted(id) => match self.grants.get(id).and_then(GrantRecord::live) {
+                Some(grant) if now <= grant.start.saturating_add(self.reply_window()) => {
                     AdmitOutcome::Admitted(self.admitted(now, grant.start, Some(*id), &grant.units))
                 }
                 Some(_) | None => stale,
@@ -220,14 +217,12 @@ impl Target {
     /// A higher ask of an attempt that holds a grant: the client has not sent. A start still to come is
     /// answered again; a passed one is undone and decided anew from its old place.
     fn asked_again(&mut self, now: u64, id: GrantId) -> Step {
-        match self.grants.get(&id) {
-            Some(grant) if grant.state == GrantState::Live => {
-                if grant.start >= now {
-                    let again = self.admitted(now, grant.start, Some(id), &grant.units);
-                    return Step::Answer(Box::new(AdmitOutcome::Admitted(again)));
-                }
-            }
-            Some(_) | None => return stale(),
+        let Some(grant) = self.grants.get(&id).and_then(GrantRecord::live) else {
+            return stale();
+        };
+        if grant.start >= now {
+            let again = self.admitted(now, grant.start, Some(id), &grant.units);
+            return Step::Answer(Box::new(AdmitOutcome::Admitted(again)));
         }
         self.undo(now, id);
         Step::Decide
@@ -379,10 +374,9 @@ impl Target {
             tag: ticket.tag,
             serial: ticket.serial,
             expires: start.saturating_add(memory),
-            state: GrantState::Live,
         };
         self.expiring.push_back((grant.expires, id));
-        self.grants.insert(id, Box::new(grant));
+        self.grants.insert(id, GrantRecord::Live(Box::new(grant)));
         self.live_grants = self.live_grants.saturating_add(1);
         if let Some(admission) = self.admissions.get_mut(&ask.key) {
             admission.place = Place::Granted(id);

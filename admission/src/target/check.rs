@@ -1,7 +1,7 @@
 //! The invariants of a target, in full. Linear in its size: for tests, and for bytes from elsewhere.
 
 use super::class::NO_CLASS;
-use super::{Place, Target};
+use super::{GrantRecord, Place, Target};
 use crate::limits::DIMENSIONS_MAX;
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Target {
 
     fn check_grants(&self) -> Result<(), &'static str> {
         let mut by_queue = BTreeMap::new();
-        for grant in self.grants.values().filter(|grant| grant.is_live()) {
+        for grant in self.grants.values().filter_map(GrantRecord::live) {
             let count: &mut u32 = by_queue.entry(grant.queue).or_default();
             *count = count.saturating_add(1);
         }

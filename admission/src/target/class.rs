@@ -80,7 +80,7 @@ impl Queue {
 }
 
 /// `share * scale / weight` in tag units, rounded towards the asker's disadvantage.
-fn advance(share: i64, scale: u64, weight: u32) -> i128 {
+pub(crate) fn advance(share: i64, scale: u64, weight: u32) -> i128 {
     i128::from(share)
         .saturating_mul(TAG_SCALE)
         .saturating_mul(i128::from(scale))
@@ -105,11 +105,14 @@ impl Target {
 
     /// How far serving a share moves a tenant's tag.
     pub(crate) fn tenant_advance(&self, weight: u32, share: i64) -> i128 {
-        let normal = self
-            .policy
+        advance(share, self.normal_weight(), weight)
+    }
+
+    /// The weight of a tenant that the policy does not name: its tag moves with its share.
+    pub(crate) fn normal_weight(&self) -> u64 {
+        self.policy
             .as_ref()
-            .map_or(1, |policy| policy.default_tenant_weight);
-        advance(share, u64::from(normal), weight)
+            .map_or(1, |policy| u64::from(policy.default_tenant_weight))
     }
 
     /// A priority's tag, lifted to the credit that idling may save.

@@ -2,7 +2,7 @@
 
 use super::class::NO_CLASS;
 use super::{
-    Admission, Class, Grant, GrantState, Learned, Place, Queue, Retired, Target, Ticket, Uncertain,
+    Admission, Class, Grant, GrantRecord, Learned, Place, Queue, Retired, Target, Ticket, Uncertain,
 };
 use crate::codec::{Canonical, DecodeError, Reader, canonical, canonical_tags};
 use crate::limits::DIMENSIONS_MAX;
@@ -16,7 +16,6 @@ canonical_tags!(EnforcedBy, "who enforces" { Provider = 0, Us = 1 });
 canonical_tags!(InitialUse, "an initial use" { Full = 0, Empty = 1 });
 canonical_tags!(Headroom, "a headroom" { Auto = 0, On = 1, Off = 2 });
 canonical_tags!(Estimate, "an estimate" { Learned = 0, Reserve = 1 });
-canonical_tags!(GrantState, "a grant's state" { Live = 0, Released = 1, Expired = 2 });
 
 canonical!(Priority { name, weight });
 canonical!(Limit {
@@ -102,7 +101,6 @@ canonical!(Grant {
     tag,
     serial,
     expires,
-    state,
 });
 canonical!(Admission {
     queue,
@@ -152,6 +150,39 @@ impl Canonical for Window {
         let period = u64::take(from)?;
         let buckets = Vec::take(from)?;
         Window::restore(period, buckets).ok_or_else(|| from.expected("a window log"))
+    }
+}
+
+impl Canonical for GrantRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            GrantRecord::Live(grant) => {
+                out.push(0);
+                grant.put(out);
+            }
+            GrantRecord::Ended {
+                admission,
+                owner,
+                expired,
+            } => {
+                out.push(1);
+                admission.put(out);
+                owner.put(out);
+                expired.put(out);
+            }
+        }
+    }
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let error = from.expected("what is known of a grant");
+        match u8::take(from)? {
+            0 => Canonical::take(from).map(GrantRecord::Live),
+            1 => Ok(GrantRecord::Ended {
+                admission: Canonical::take(from)?,
+                owner: Canonical::take(from)?,
+                expired: Canonical::take(from)?,
+            }),
+            2.. => Err(error),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What time does to a target: logs run out, callers are late, memory ends.
 
 use super::class::NO_CLASS;
-use super::{AdmissionKey, GrantState, Place, QueueKey, Target, Ticket};
+use super::{AdmissionKey, GrantRecord, Place, QueueKey, Target, Ticket};
+use crate::GrantId;
 use crate::limits::{
     IDLE_TENANTS_MAX, IDS_PER_TARGET_MAX, RELEASED_MEMORY, SWEEP_PER_OPERATION_MAX, TENANT_MEMORY,
 };
@@ -85,11 +86,11 @@ impl Target {
         match self
             .grants
             .get(&id)
-            .filter(|grant| grant.is_live())
+            .and_then(GrantRecord::live)
             .map(|grant| grant.expires)
         {
             Some(expires) if expires > now => self.expiring.push_back((expires, id)),
-            Some(_) => self.end(now, id, GrantState::Expired),
+            Some(_) => self.expire_grant(now, id),
             None => {}
         }
         true
@@ -108,16 +109,21 @@ impl Target {
         true
     }
 
-    fn forget_grant(&mut self, id: crate::GrantId) {
-        let Some(grant) = self.grants.remove(&id) else {
-            return;
+    fn forget_grant(&mut self, id: GrantId) {
+        let key = match self.grants.remove(&id) {
+            None => return,
+            Some(GrantRecord::Live(grant)) => {
+                self.live_grants = self.live_grants.saturating_sub(1);
+                if let Some(queue) = self.queues.get_mut(&grant.queue) {
+                    queue.grants = queue.grants.saturating_sub(1);
+                }
+                grant.admission
+            }
+            Some(GrantRecord::Ended { admission, .. }) => admission,
         };
-        let holds = self
-            .admissions
-            .get(&grant.admission)
-            .map(|admission| &admission.place);
+        let holds = self.admissions.get(&key).map(|admission| &admission.place);
         if holds == Some(&Place::Granted(id)) {
-            self.admissions.remove(&grant.admission);
+            self.admissions.remove(&key);
         }
     }
 
@@ -201,7 +207,7 @@ impl Target {
             } else if let Some((_, id)) = self.ended.pop_front() {
                 self.forget_grant(id);
             } else if let Some((_, id)) = self.expiring.pop_front() {
-                self.forget_live(id);
+                self.forget_grant(id);
             } else {
                 return;
             }
@@ -220,21 +226,6 @@ impl Target {
         if self.expiring.len() > IDS_PER_TARGET_MAX
             && let Some((_, id)) = self.expiring.pop_front()
         {
-            self.forget_live(id);
-        }
-    }
-
-    fn forget_live(&mut self, id: crate::GrantId) {
-        let queue = self
-            .grants
-            .get(&id)
-            .filter(|grant| grant.is_live())
-            .map(|grant| grant.queue);
-        if let Some(key) = queue {
-            self.live_grants = self.live_grants.saturating_sub(1);
-            if let Some(queue) = self.queues.get_mut(&key) {
-                queue.grants = queue.grants.saturating_sub(1);
-            }
             self.forget_grant(id);
         }
     }

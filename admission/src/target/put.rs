@@ -1,7 +1,7 @@
 //! A new policy over old use.
 
 use super::class::NO_CLASS;
-use super::{AdmissionKey, Class, Place, Retired, Target, Ticket, Units, at};
+use super::{AdmissionKey, Class, GrantRecord, Place, Retired, Target, Ticket, Units, at};
 use crate::limits::{DIMENSIONS_MAX, LIMITS_MAX};
 use crate::meter::Meter;
 use crate::order::Line;
@@ -84,9 +84,11 @@ impl Target {
             }
         };
         clear(&mut self.largest);
-        for grant in self.grants.values_mut() {
-            clear(&mut grant.units);
-            grant.uncertain = None;
+        for record in self.grants.values_mut() {
+            if let GrantRecord::Live(grant) = record {
+                clear(&mut grant.units);
+                grant.uncertain = None;
+            }
         }
         for admission in self.admissions.values_mut() {
             if let Place::Waiting(ticket) = &mut admission.place {

@@ -1,8 +1,9 @@
 //! Ends of grants and places: release, cancel, extend, report, and taking a start back.
 
+use super::class::{NO_CLASS, advance};
 use super::estimate::Charge;
 use super::{
-    Admission, AdmissionKey, Grant, GrantState, Place, QueueKey, Target, Ticket, Units, at,
+    Admission, AdmissionKey, Grant, GrantRecord, Place, QueueKey, Target, Ticket, Units, at,
 };
 use crate::limits::{DIMENSIONS_MAX, RELEASED_MEMORY, UNRELEASED_MEMORY_MIN};
 use crate::{
@@ -24,6 +25,15 @@ pub(crate) struct Ungated {
     pub(crate) age: u64,
 }
 
+/// What a settlement does beyond the charge.
+#[derive(Clone, Copy)]
+enum Ending<'a> {
+    /// The call is over; `Some` if its use is known and may be learned from.
+    Over(Option<&'a Known>),
+    /// The start never was; its admission keeps its place, and its tenant stays where it stands.
+    Undone,
+}
+
 impl Target {
     /// Settles a grant.
     pub(crate) fn release(
@@ -34,150 +44,114 @@ impl Target {
         known: &Known,
         outcome: CallOutcome,
     ) -> Result<ReleaseOutcome, Refusal> {
-        let Some(grant) = self.grants.get(&id) else {
+        match self.grants.get(&id) {
+            None => return Ok(ReleaseOutcome::Unknown),
+            Some(record) if record.owner() != owner => return Err(Refusal::NotOwner),
+            Some(GrantRecord::Ended { expired: true, .. }) => return Ok(ReleaseOutcome::Expired),
+            Some(GrantRecord::Ended { expired: false, .. }) => return Ok(ReleaseOutcome::Already),
+            Some(GrantRecord::Live(_)) => {}
+        }
+        let Some(grant) = self.end(now, id, false) else {
             return Ok(ReleaseOutcome::Unknown);
         };
-        if grant.owner != owner {
-            return Err(Refusal::NotOwner);
-        }
-        match grant.state {
-            GrantState::Released => return Ok(ReleaseOutcome::Already),
-            GrantState::Expired => return Ok(ReleaseOutcome::Expired),
-            GrantState::Live => {}
-        }
         if let CallOutcome::Throttled { retry_after } = outcome {
             self.held_until = self.held_until.max(now.saturating_add(retry_after));
-            self.count_throttled(id);
+            self.count_throttled(&grant);
         }
-        let units = self.settled_units(id, known, outcome);
-        self.correct(now, id, &units, true);
-        if outcome == CallOutcome::Ok {
-            self.learn(id, known);
-        }
-        self.end(now, id, GrantState::Released);
-        Ok(ReleaseOutcome::Applied)
-    }
-
-    /// What a grant cost in the end.
-    fn settled_units(&self, id: GrantId, known: &Known, outcome: CallOutcome) -> Units {
-        let Some(grant) = self.grants.get(&id) else {
-            return Units::default();
-        };
         let counts = self
             .policy
             .as_ref()
             .is_none_or(|policy| policy.rejected_counts);
-        match outcome {
-            CallOutcome::Ok | CallOutcome::Failed => {
-                std::array::from_fn(|slot| match known.get(slot) {
-                    Some(Some(actual)) => *actual,
-                    Some(None) | None => at(&grant.units, slot),
-                })
-            }
-            CallOutcome::Throttled { .. } if counts => grant.units,
-            CallOutcome::Throttled { .. } | CallOutcome::NotSent => Units::default(),
-        }
+        let units = settled_units(&grant, known, outcome, counts);
+        let learn = (outcome == CallOutcome::Ok).then_some(known);
+        self.settle(now, &grant, &units, Ending::Over(learn));
+        Ok(ReleaseOutcome::Applied)
     }
 
-    fn count_throttled(&mut self, id: GrantId) {
+    fn count_throttled(&mut self, grant: &Grant) {
         let class = self
-            .grants
-            .get(&id)
-            .and_then(|grant| self.queues.get(&grant.queue));
-        let class = class
-            .map(|queue| queue.class)
-            .and_then(|class| self.classes.get_mut(class));
-        if let Some(class) = class {
+            .queue(grant.queue)
+            .map_or(NO_CLASS, |queue| queue.class);
+        if let Some(class) = self.classes.get_mut(class) {
             class.throttled = class.throttled.saturating_add(1);
         }
     }
 
-    fn learn(&mut self, id: GrantId, known: &Known) {
-        let Some(grant) = self.grants.get(&id) else {
-            return;
+    /// Turns a live grant into the memory of one, for a while.
+    pub(crate) fn end(&mut self, now: u64, id: GrantId, expired: bool) -> Option<Box<Grant>> {
+        let record = self.grants.get_mut(&id)?;
+        let GrantRecord::Live(grant) = record else {
+            return None;
         };
-        let Some(uncertain) = &grant.uncertain else {
-            return;
+        let ended = GrantRecord::Ended {
+            admission: grant.admission,
+            owner: grant.owner,
+            expired,
         };
-        if let Some(queue) = self.queues.get_mut(&grant.queue) {
-            queue.learn(uncertain, known);
+        let GrantRecord::Live(grant) = std::mem::replace(record, ended) else {
+            return None;
+        };
+        self.ended
+            .push_back((now.saturating_add(RELEASED_MEMORY), id));
+        self.live_grants = self.live_grants.saturating_sub(1);
+        Some(grant)
+    }
+
+    /// A grant whose time is over: what it was estimated to cost stays, and leaves with the log.
+    pub(crate) fn expire_grant(&mut self, now: u64, id: GrantId) {
+        if let Some(grant) = self.end(now, id, true) {
+            self.leave_queue(now, &grant, 0, Ending::Over(None));
         }
     }
 
-    /// Replaces the charge of a grant in meters and tags. `finish`: also where its tenant stands; a start
-    /// that is undone keeps it, since the place is kept.
-    fn correct(&mut self, now: u64, id: GrantId, units: &Units, finish: bool) {
-        let Some(grant) = self.grants.get(&id) else {
-            return;
-        };
-        let before = Charge {
-            units: grant.units,
-            uncertain: grant.uncertain.clone(),
-        };
-        let (start, queue, share) = (grant.start, grant.queue, grant.share);
+    /// Replaces the charge of a grant that ended, in the meters and in the order of turns.
+    fn settle(&mut self, now: u64, grant: &Grant, units: &Units, ending: Ending<'_>) {
         for meter in self.charged_meters() {
             let slot = meter.slot;
-            let old = (at(&before.units, slot), before.variance(slot));
-            meter.correct(now, start, old, (at(units, slot), 0));
+            let old = (at(&grant.units, slot), grant.variance(slot));
+            meter.correct(now, grant.start, old, (at(units, slot), 0));
         }
         let after = if *units == Units::default() {
             0
         } else {
             self.share(units)
         };
-        let change = after.saturating_sub(share);
-        if let Some(grant) = self.grants.get_mut(&id) {
-            grant.units = *units;
-            grant.share = after;
-        }
-        let Some(class) = self.queues.get(&queue).map(|queue| queue.class) else {
+        self.leave_queue(now, grant, after.saturating_sub(grant.share), ending);
+    }
+
+    /// One grant less in its queue, whose turn comes sooner or later by the change of its share.
+    fn leave_queue(&mut self, now: u64, grant: &Grant, change: i64, ending: Ending<'_>) {
+        let normal = self.normal_weight();
+        let Some(queue) = self.queues.get_mut(&grant.queue) else {
             return;
         };
+        queue.grants = queue.grants.saturating_sub(1);
+        if let Ending::Over(known) = ending {
+            let advance = advance(change, normal, queue.weight);
+            queue.finish = queue.finish.saturating_add(advance);
+            if let (Some(uncertain), Some(known)) = (&grant.uncertain, known) {
+                queue.learn(uncertain, known);
+            }
+        }
+        let (class, idle) = (queue.class, queue.is_idle());
         let advance = self.class_advance(class, change);
         if let Some(class) = self.classes.get_mut(class) {
             class.tag = class.tag.saturating_add(advance);
             class.served_ns = class.served_ns.saturating_add_signed(change);
         }
-        let weight = self.queues.get(&queue).map_or(1, |queue| queue.weight);
-        let advance = self.tenant_advance(weight, change);
-        if let Some(queue) = self.queues.get_mut(&queue).filter(|_| finish) {
-            queue.finish = queue.finish.saturating_add(advance);
+        if idle {
+            self.note_idle(now, grant.queue);
         }
-    }
-
-    /// Moves a live grant to its end and starts to forget it.
-    pub(crate) fn end(&mut self, now: u64, id: GrantId, state: GrantState) {
-        let Some(grant) = self.grants.get_mut(&id) else {
-            return;
-        };
-        grant.state = state;
-        grant.uncertain = None;
-        let queue = grant.queue;
-        self.ended
-            .push_back((now.saturating_add(RELEASED_MEMORY), id));
-        self.live_grants = self.live_grants.saturating_sub(1);
-        self.leave_queue(now, queue);
-    }
-
-    fn leave_queue(&mut self, now: u64, key: QueueKey) {
-        if let Some(queue) = self.queues.get_mut(&key) {
-            queue.grants = queue.grants.saturating_sub(1);
-        }
-        self.note_idle(now, key);
     }
 
     /// Takes a passed start back, as if it never was; its admission waits again at its old place.
     pub(crate) fn undo(&mut self, now: u64, id: GrantId) {
-        self.correct(now, id, &Units::default(), false);
-        let Some(grant) = self.grants.remove(&id) else {
+        let Some(GrantRecord::Live(grant)) = self.grants.remove(&id) else {
             return;
         };
         self.live_grants = self.live_grants.saturating_sub(1);
-        let class = self.queues.get(&grant.queue).map(|queue| queue.class);
-        if let Some(queue) = self.queues.get_mut(&grant.queue) {
-            queue.grants = queue.grants.saturating_sub(1);
-        }
-        let Some(class) = class else {
+        self.settle(now, &grant, &Units::default(), Ending::Undone);
+        let Some(class) = self.queue(grant.queue).map(|queue| queue.class) else {
             return self.hold_nothing(now, grant.admission);
         };
         // The cost it stands in line with is set when it is decided, in the same operation.
@@ -252,15 +226,10 @@ impl Target {
     }
 
     fn cancel_grant(&mut self, now: u64, key: AdmissionKey, id: GrantId) -> CancelOutcome {
-        let live = self
-            .grants
-            .get(&id)
-            .is_some_and(|grant| grant.state == GrantState::Live);
-        if !live {
+        let Some(grant) = self.end(now, id, false) else {
             return CancelOutcome::Stale;
-        }
-        self.correct(now, id, &Units::default(), true);
-        self.end(now, id, GrantState::Released);
+        };
+        self.settle(now, &grant, &Units::default(), Ending::Over(None));
         self.hold_nothing(now, key);
         CancelOutcome::GrantRefunded
     }
@@ -272,21 +241,17 @@ impl Target {
         id: GrantId,
         owner: u64,
     ) -> Result<ExtendOutcome, Refusal> {
-        let expires_in = self.longest_period().max(UNRELEASED_MEMORY_MIN);
-        let Some(grant) = self.grants.get_mut(&id) else {
-            return Ok(ExtendOutcome::Unknown);
-        };
-        if grant.owner != owner {
-            return Err(Refusal::NotOwner);
-        }
-        match grant.state {
-            GrantState::Live => {
-                grant.expires = grant.expires.max(now.saturating_add(expires_in));
+        let memory = self.longest_period().max(UNRELEASED_MEMORY_MIN);
+        match self.grants.get_mut(&id) {
+            None => Ok(ExtendOutcome::Unknown),
+            Some(record) if record.owner() != owner => Err(Refusal::NotOwner),
+            Some(GrantRecord::Ended { .. }) => Ok(ExtendOutcome::Ended),
+            Some(GrantRecord::Live(grant)) => {
+                grant.expires = grant.expires.max(now.saturating_add(memory));
                 Ok(ExtendOutcome::Extended {
                     expires_in: grant.expires.saturating_sub(now),
                 })
             }
-            GrantState::Released | GrantState::Expired => Ok(ExtendOutcome::Ended),
         }
     }
 
@@ -358,9 +323,17 @@ impl Target {
     }
 }
 
-impl Grant {
-    /// True while it counts.
-    pub(crate) fn is_live(&self) -> bool {
-        self.state == GrantState::Live
+/// What a grant cost in the end. `counts`: the provider counts what it refuses.
+fn settled_units(grant: &Grant, known: &Known, outcome: CallOutcome, counts: bool) -> Units {
+    match outcome {
+        CallOutcome::Ok | CallOutcome::Failed => std::array::from_fn(|slot| {
+            known
+                .get(slot)
+                .copied()
+                .flatten()
+                .unwrap_or(at(&grant.units, slot))
+        }),
+        CallOutcome::Throttled { .. } if counts => grant.units,
+        CallOutcome::Throttled { .. } | CallOutcome::NotSent => Units::default(),
     }
 }
