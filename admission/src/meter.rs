@@ -255,7 +255,7 @@ impl Meter {
     /// Units that count against the cap now.
     pub(crate) fn used(&self, now: u64) -> u64 {
         match &self.window {
-            Some(window) => window.units(),
+            Some(window) => window.units_at(now),
             None => {
                 let full = nanos(now).saturating_sub(self.burst(0, None));
                 let spent = self.spent_until.saturating_sub(full).max(0);

@@ -2,7 +2,8 @@
 
 use crate::{LimitName, Micros, Policy, PriorityName, TargetName};
 
-/// A target's policy and use at one moment.
+/// A target's policy and use at one moment. Counts of tenants, grants and tickets may include what ended by
+/// itself since anything was last asked of the target; use never does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetView {
     /// Its name.

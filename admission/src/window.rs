@@ -53,6 +53,15 @@ impl Window {
         self.units
     }
 
+    /// Units that will still count at `now`, whether or not the log was brought there.
+    pub(crate) fn units_at(&self, now: u64) -> u64 {
+        let counting = self
+            .buckets
+            .iter()
+            .filter(|bucket| self.leaves(bucket) > now);
+        counting.fold(0, |sum, bucket| sum.saturating_add(bucket.units))
+    }
+
     /// Variance of the units that are still an estimate.
     pub(crate) fn variance(&self) -> u128 {
         self.variance

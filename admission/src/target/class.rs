@@ -79,7 +79,7 @@ impl Queue {
     }
 }
 
-/// `share * scale / weight` in tag units, rounded towards the asker's disadvantage.
+/// `share * scale / weight` in tag units, rounded towards zero.
 pub(crate) fn advance(share: i64, scale: u64, weight: u32) -> i128 {
     i128::from(share)
         .saturating_mul(TAG_SCALE)
