@@ -85,7 +85,7 @@ impl From<ProposeError> for SubmitError {
             ProposeError::Overloaded => SubmitError::Overloaded {
                 retry_in: RETRY_HINT_MIN,
             },
-            ProposeError::BatchSize => SubmitError::TooLarge,
+            ProposeError::NotABatch(_) => SubmitError::TooLarge,
             ProposeError::Stopped => SubmitError::Stopped,
         }
     }

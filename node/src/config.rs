@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 use weir_admission::limits::NAME_BYTES_MAX;
-use weir_raft::{NodeId, Timing};
+use weir_raft::{NodeId, Retention, Timing};
 
 /// The documented example that `weir server --print-default-config` prints. It reads as the defaults.
 pub const DEFAULT_CONFIG: &str = include_str!("config/default.toml");
@@ -111,6 +111,7 @@ impl Config {
                 election_min_ms: self.election_min_ms,
                 election_max_ms: self.election_max_ms,
             },
+            retention: Retention::default(),
         }
     }
 

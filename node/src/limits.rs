@@ -59,10 +59,6 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that a peer or client reset before we looked at them; more end the connection.
 pub const PENDING_RESETS_MAX: usize = 64;
 
-/// Bytes that a peer may send ahead on one stream: several full entries.
-pub const PEER_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// Bytes that a peer may send ahead on all streams of a connection.
-pub const PEER_CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// Pause after a connection could not be accepted, for example for want of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

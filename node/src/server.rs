@@ -10,8 +10,7 @@ use crate::http;
 use crate::limits::{
     ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, CONNECTIONS_MAX,
     DRAIN_WITHIN, HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT,
-    PEER_CONNECTION_WINDOW_BYTES, PEER_STREAM_WINDOW_BYTES, PENDING_RESETS_MAX,
-    POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN, STREAMS_PER_CONNECTION_MAX,
+    PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN, STREAMS_PER_CONNECTION_MAX,
 };
 use crate::listen::Incoming;
 use crate::metrics::Metrics;
@@ -189,11 +188,11 @@ fn client_server() -> tonic::transport::Server {
         .timeout(CALL_DURATION_MAX)
 }
 
-/// HTTP/2 as peers use it: few streams that stay open. Raft sets its own deadlines.
+/// HTTP/2 as peers use it. Raft sets its windows, keep-alives and deadlines.
 fn peer_server() -> tonic::transport::Server {
-    common_server()
-        .initial_stream_window_size(PEER_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(PEER_CONNECTION_WINDOW_BYTES)
+    weir_raft::peer_server()
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(PENDING_RESETS_MAX))
 }
 
 fn common_server() -> tonic::transport::Server {

@@ -1,5 +1,6 @@
 //! What a node is told when it starts.
 
+use crate::limits;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ pub struct Config {
     pub shards: u32,
     /// Timing of elections.
     pub timing: Timing,
+    /// How much log is kept.
+    pub retention: Retention,
 }
 
 /// Timing of elections, in milliseconds.
@@ -48,6 +51,29 @@ impl Default for Timing {
             heartbeat_ms: 100,
             election_min_ms: 400,
             election_max_ms: 800,
+        }
+    }
+}
+
+/// How much log a group keeps before and behind its snapshots. Fewer and smaller ones make restarts
+/// and catching up cheaper; each snapshot costs an encode of the whole state and two syncs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// A snapshot is taken after this many entries ...
+    pub snapshot_entries: u64,
+    /// ... or after this many bytes of batches, of all groups together; each group has its share.
+    pub snapshot_bytes: u64,
+    /// Entries kept behind a snapshot, for peers that were away for a moment. At least
+    /// [`limits::TAIL_ENTRIES_MIN`], so that purging stays far behind applying.
+    pub tail_entries: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            snapshot_entries: limits::SNAPSHOT_ENTRIES,
+            snapshot_bytes: limits::SNAPSHOT_ALL_BYTES,
+            tail_entries: limits::TAIL_ENTRIES,
         }
     }
 }

@@ -1,8 +1,16 @@
 //! All groups of a node: start, stop, and what they share.
 
-use crate::{Clock, Config, Failure, Group, Identity};
-use std::sync::Arc;
+use crate::disk::{Disk, RealDisk};
+use crate::group::Group;
+use crate::identity::DataDir;
+use crate::log::{LogStore, Worker};
+use crate::peer::PeerHandler;
+use crate::start::{self, StartError};
+use crate::{Clock, Config, Failure, Identity};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use weir_admission::ShardId;
 
 /// Makes the channel to a peer from its endpoint: `connect_lazy` in production, a simulated network in
@@ -10,43 +18,51 @@ use weir_admission::ShardId;
 pub type Connector =
     Arc<dyn Fn(tonic::transport::Endpoint) -> tonic::transport::Channel + Send + Sync>;
 
-/// Why a node's groups did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration contradicts itself.
-    #[error("configuration: {0}")]
-    Config(String),
-}
-
 /// Every group of this node. Cheap to clone.
 #[derive(Clone)]
 pub struct Groups {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    identity: Identity,
-    groups: Vec<Group>,
+pub(crate) struct Inner {
+    pub(crate) identity: Identity,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) peers: PeerHandler,
+    /// True once this node gives its leads away and takes none.
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) failure: watch::Sender<Option<Failure>>,
+    /// Taken when the log is closed.
+    pub(crate) log: Mutex<Option<LogStore>>,
+    /// Held so that no other process opens the directory.
+    pub(crate) _data_dir: DataDir,
 }
 
 impl Groups {
     /// Opens the data directory, founds the cluster if it is empty, and starts every group. Returns
     /// before leaders are elected.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
     pub async fn start(
         config: Config,
-        _connector: Connector,
-        _clock: Arc<dyn Clock>,
+        connector: Connector,
+        clock: Arc<dyn Clock>,
     ) -> Result<Groups, StartError> {
-        Ok(Groups {
-            inner: Arc::new(Inner {
-                identity: Identity {
-                    cluster_id: String::new(),
-                    node: config.node,
-                    shards: config.shards,
-                },
-                groups: Vec::new(),
-            }),
-        })
+        Self::start_on(config, connector, clock, Arc::new(RealDisk), Worker::Thread).await
+    }
+
+    /// The same on another disk, with another way of writing the log: for simulation.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn start_on(
+        config: Config,
+        connector: Connector,
+        clock: Arc<dyn Clock>,
+        disk: Arc<dyn Disk>,
+        worker: Worker,
+    ) -> Result<Groups, StartError> {
+        start::start(config, &connector, clock, disk, worker).await
     }
 
     /// Which node of which cluster this is.
@@ -64,19 +80,71 @@ impl Groups {
         self.inner.groups.iter()
     }
 
-    /// The service that peers talk to, for the node's peer port (`Server::builder().add_routes(..)`).
+    /// The service that peers talk to: mount it on the peer port with
+    /// [`peer_server`](crate::peer_server)`().add_routes(..)`.
     pub fn peer_service(&self) -> tonic::service::Routes {
-        tonic::service::Routes::default()
+        tonic::service::Routes::new(self.inner.peers.clone().into_service())
     }
 
     /// Resolves when a group's core died or the log can no longer be written. The process must end then.
     pub async fn failed(&self) -> Failure {
-        std::future::pending().await
+        let mut failure = self.inner.failure.subscribe();
+        let told = failure.wait_for(Option::is_some).await;
+        match told.ok().and_then(|told| told.clone()) {
+            Some(failure) => failure,
+            None => std::future::pending().await,
+        }
     }
 
-    /// Hands every leadership to another node, for a graceful stop; gives up after `within`.
-    pub async fn hand_over(&self, _within: Duration) {}
+    /// Gives every lead of this node to another, for a graceful stop, and takes none any more. Gives up
+    /// after `within`: others then elect leaders on their own.
+    pub async fn hand_over(&self, within: Duration) {
+        self.inner.stopping.store(true, Ordering::Relaxed);
+        for group in self.all() {
+            group.raft().runtime_config().elect(false);
+        }
+        let moves = self.all().filter(|group| group.leads()).map(hand_over);
+        let all = futures::future::join_all(moves);
+        if tokio::time::timeout(within, all).await.is_err() {
+            tracing::warn!("not every lead was handed over in time");
+        }
+    }
 
     /// Stops every group and closes the log. Nothing is answered afterwards.
-    pub async fn shutdown(&self) {}
+    pub async fn shutdown(&self) {
+        self.inner.stopping.store(true, Ordering::Relaxed);
+        let stops = self.all().map(|group| group.raft().shutdown());
+        for stopped in futures::future::join_all(stops).await {
+            if let Err(error) = stopped {
+                tracing::warn!(%error, "a group did not stop cleanly");
+            }
+        }
+        let log = self
+            .inner
+            .log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(log) = log
+            && let Err(failure) = log.close().await
+        {
+            tracing::warn!(%failure, "the log did not close cleanly");
+        }
+    }
+}
+
+/// Hands one group's lead to the first peer that takes it. Shards start with different peers, so that
+/// one node does not get them all.
+async fn hand_over(group: &Group) {
+    let mut ready = group.ready_peers();
+    let turn = (group.shard().0 as usize)
+        .checked_rem(ready.len())
+        .unwrap_or(0);
+    ready.rotate_left(turn);
+    for to in ready {
+        match group.transfer(to).await {
+            Ok(()) => return,
+            Err(error) => tracing::info!(shard = group.shard().0, %error, "lead not handed over"),
+        }
+    }
 }

@@ -4,25 +4,38 @@
 //! [`Groups`] is a node's share of the cluster, [`Group`] one shard of it; openraft's types stop
 //! inside the crate.
 
+mod balance;
 mod clock;
+mod cluster_time;
 mod config;
 pub mod disk;
 mod failure;
+mod founding;
 mod group;
 mod groups;
 mod identity;
+mod keeper;
 pub mod limits;
 pub mod log;
+mod machine;
+mod offload;
+mod peer;
 mod propose;
+mod replica;
+mod reply;
+pub mod snapshot;
+mod start;
 mod status;
 mod stored;
 pub mod types;
 
 pub use clock::{Clock, MonotonicClock};
-pub use config::{Config, NodeId, Timing};
+pub use config::{Config, NodeId, Retention, Timing};
 pub use failure::Failure;
 pub use group::Group;
-pub use groups::{Connector, Groups, StartError};
-pub use identity::Identity;
+pub use groups::{Connector, Groups};
+pub use identity::{DataDir, Identity, IdentityError};
+pub use peer::peer_server;
 pub use propose::{Committed, Pending, ProposeError};
+pub use start::StartError;
 pub use status::{GroupStatus, Leadership, Role, TransferError};

@@ -1,5 +1,8 @@
 //! Every bound of this crate, with its unit and its reason.
 
+use std::time::Duration;
+use weir_proto::limits::STORED_BATCH_BYTES_MAX;
+
 /// Bytes in a mebibyte.
 const MIB: usize = 1024 * 1024;
 
@@ -42,8 +45,108 @@ pub const LOG_READ_ATTEMPTS: usize = 16;
 /// nodes with long addresses, is under 4 KiB.
 pub const STORED_META_BYTES: usize = 64 * 1024;
 
+/// Snapshots kept of each group: the newest, and the one before it in case the newest is damaged.
+pub const SNAPSHOTS_KEPT: usize = 2;
+
+/// Bytes of a snapshot's state. A million waiting tickets are about 320 MB.
+pub const SNAPSHOT_BYTES: u64 = 1024 * MIB as u64;
+
+/// Bytes read at once when a snapshot is checked after it was written.
+pub const SNAPSHOT_READ_BYTES: usize = MIB;
+
+/// Bytes of the file that says whose a data directory is. Its five lines take about 120.
+pub const IDENTITY_BYTES: u64 = 4096;
+
+/// Entries of one group that may be proposed and not applied yet. The batcher keeps 4 in flight; this
+/// only stops a caller that does not, and keeps the log's tail far longer than what may wait to be
+/// applied.
+pub const IN_FLIGHT_ENTRIES: usize = 64;
+/// Bytes of such entries. One of the largest batches always fits.
+pub const IN_FLIGHT_BYTES: usize = 16 * MIB;
+
+/// Entries after which a group takes a snapshot: at 1 000 entries/s every 10 s, replayed in about one.
+pub const SNAPSHOT_ENTRIES: u64 = 10_000;
+/// Bytes of batches of all groups after which snapshots are taken; each group has its share.
+pub const SNAPSHOT_ALL_BYTES: u64 = 256 * MIB as u64;
+/// Smallest share of one group: a snapshot costs two syncs and an encode.
+pub const SNAPSHOT_GROUP_BYTES_MIN: u64 = 4 * MIB as u64;
+/// Largest share of one group: about what is replayed in a second.
+pub const SNAPSHOT_GROUP_BYTES_MAX: u64 = 32 * MIB as u64;
+/// Entries kept behind a snapshot, so that a peer that was away for a moment needs no snapshot, and so
+/// that purging stays far behind applying.
+pub const TAIL_ENTRIES: u64 = 2_000;
+/// Entries kept behind a snapshot even when the log has grown too long in bytes.
+pub const TAIL_ENTRIES_MIN: u64 = 256;
+/// Log bytes of one group, in shares of its snapshot bytes, above which the tail is cut to
+/// [`TAIL_ENTRIES_MIN`] and a peer that lags behind that is given a snapshot instead of the log.
+pub const LOG_BYTES_SHARES_MAX: u64 = 4;
+/// Entries that are purged at once, so that purging is rare.
+pub const PURGE_ENTRIES: u64 = 256;
+/// Entries that a peer gets in one message.
+pub const APPEND_ENTRIES: u64 = 64;
+
+/// Bytes of a message between peers: what the log hands out at once, and one of the largest batches.
+pub const PEER_MESSAGE_BYTES: usize = 8 * MIB;
+/// Bytes of one piece of a snapshot on its way to a peer.
+pub const PEER_CHUNK_BYTES: usize = MIB;
+/// Bytes of one stream between peers that may be under way and not yet taken: a few full batches.
+pub const PEER_STREAM_WINDOW_BYTES: u32 = MIB as u32;
+/// The same for a connection: so many that all groups' streams can be full and none starves.
+pub const PEER_CONNECTION_WINDOW_BYTES: u32 = 256 * MIB as u32;
+/// Streams of one connection: replication, heartbeats, votes and a snapshot of each of 256 groups.
+pub const PEER_STREAMS: u32 = 1024;
+/// Snapshots that a node receives at once; each may take [`SNAPSHOT_BYTES`] of memory.
+pub const PEER_SNAPSHOTS_AT_ONCE: usize = 2;
+/// Leases for which a peer may owe the answer to an append before its session is given up. A disk that
+/// stalls for longer than this only costs sending the same entries again.
+pub const ANSWER_LEASES: u32 = 4;
+/// Time to connect to a peer.
+pub const PEER_CONNECT_WITHIN: Duration = Duration::from_millis(500);
+/// How often a connection is probed ...
+pub const PEER_KEEP_ALIVE_EVERY: Duration = Duration::from_millis(500);
+/// ... and how long the answer may take. A peer that is starved for this long is as good as gone.
+pub const PEER_KEEP_ALIVE_WITHIN: Duration = Duration::from_millis(1500);
+/// A peer that was not reached is tried again after this.
+pub const PEER_RETRY_AFTER: Duration = Duration::from_millis(100);
+/// Time to send a snapshot and have it installed.
+pub const PEER_SNAPSHOT_WITHIN: Duration = Duration::from_secs(120);
+/// Time between two pieces of a snapshot.
+pub const PEER_CHUNK_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often a group looks whether its log should be cut or its leader moved.
+pub const KEEP_EVERY: Duration = Duration::from_secs(1);
+/// Looks in a row at which the preferred leader must be ready before it is given the lead.
+pub const READY_LOOKS: u32 = 3;
+/// Looks before a move that did not work is tried again, at first; it doubles each time ...
+pub const MOVE_AGAIN_LOOKS: u32 = 4;
+/// ... up to this many.
+pub const MOVE_AGAIN_LOOKS_MAX: u32 = 64;
+/// Looks during which a lead that was handed over on purpose stays, unless the preferred leader goes
+/// away in between.
+pub const PLACED_LOOKS: u32 = 600;
+/// Entries by which a peer may be behind and still be given the lead: what is under way at full load.
+pub const READY_LAG_ENTRIES: u64 = 2 * IN_FLIGHT_ENTRIES as u64;
+
+/// Shards of a cluster.
+pub const SHARDS_MAX: u32 = 256;
+/// Nodes of a cluster with static members.
+pub const MEMBERS_MAX: usize = 7;
+/// Bytes of a cluster's name.
+pub const CLUSTER_NAME_BYTES: usize = 128;
+
 const _: () = assert!(LOG_WRITE_BYTES <= LOG_QUEUE_BYTES);
 const _: () = assert!(LOG_FILE_BYTES * 2 <= LOG_FILES_BYTES);
 const _: () = assert!(LOG_READ_BYTES <= LOG_WRITE_BYTES);
 // Permits of the queue's semaphore are counted in u32.
 const _: () = assert!(LOG_QUEUE_BYTES <= u32::MAX as usize);
+const _: () = assert!(TAIL_ENTRIES_MIN >= 4 * IN_FLIGHT_ENTRIES as u64);
+const _: () = assert!(TAIL_ENTRIES >= TAIL_ENTRIES_MIN && TAIL_ENTRIES < SNAPSHOT_ENTRIES);
+const _: () = assert!(
+    2 * SHARDS_MAX as u64 * PEER_STREAM_WINDOW_BYTES as u64 / 2
+        <= PEER_CONNECTION_WINDOW_BYTES as u64
+);
+const _: () = assert!(PEER_STREAMS >= 4 * SHARDS_MAX);
+const _: () = assert!(PEER_CHUNK_BYTES < PEER_MESSAGE_BYTES);
+// What the log hands out at once, where the last entry may be one of the largest.
+const _: () = assert!(LOG_READ_BYTES + 2 * STORED_BATCH_BYTES_MAX <= PEER_MESSAGE_BYTES);
+const _: () = assert!(STORED_BATCH_BYTES_MAX <= IN_FLIGHT_BYTES);

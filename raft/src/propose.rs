@@ -1,9 +1,14 @@
 //! What a proposed batch comes to.
 
 use crate::NodeId;
+use crate::types::{ForwardToLeader, WriteError, WriteResult};
+use openraft::errors::ForwardReason;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
 use weir_admission::{Outcome, Stamp};
 
 /// What one committed batch came to.
@@ -17,7 +22,7 @@ pub struct Committed {
     pub outcomes: Vec<Outcome>,
 }
 
-/// Why a batch has no outcome.
+/// Why a batch has no outcome, or a read no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// Another node leads, or none that we know. Nothing happened.
@@ -26,34 +31,51 @@ pub enum ProposeError {
         /// Who leads, as far as we know.
         leader: Option<NodeId>,
     },
-    /// We led, but lost touch with the quorum before the batch entered the log. Nothing happened.
+    /// We lead, but are out of touch with the quorum; the batch did not enter the log. Nothing happened.
     #[error("no quorum")]
     NoQuorum,
-    /// The batch entered the log, but its outcome is not known here.
+    /// The batch may have entered the log; its outcome is not known here.
     #[error("outcome unknown")]
     Unknown,
     /// More is in flight than a group takes. Nothing happened.
     #[error("too much in flight")]
     Overloaded,
-    /// The batch is empty or larger than an entry may be. Nothing happened.
-    #[error("a batch of this size cannot be an entry")]
-    BatchSize,
+    /// The batch cannot be a log entry: it is empty, has too many operations or bytes, or holds one that
+    /// no replica would read. Nothing happened.
+    #[error("not a batch: {0}")]
+    NotABatch(String),
     /// The node stops. Nothing happened.
     #[error("node is stopping")]
     Stopped,
 }
 
-/// A batch on its way; resolves once it is applied here, or surely will not be answered.
+impl From<ForwardToLeader> for ProposeError {
+    fn from(forward: ForwardToLeader) -> Self {
+        match forward.reason {
+            ForwardReason::LeaseExpired => ProposeError::NoQuorum,
+            // The node that is to lead next does not lead yet, but asking it is the right thing to do.
+            ForwardReason::NotLeader | ForwardReason::LeadershipTransfer => {
+                ProposeError::NotLeader {
+                    leader: forward.leader_id.map(NodeId),
+                }
+            }
+        }
+    }
+}
+
+/// A batch on its way. Resolves when it is applied here, when it surely will not be, or, with
+/// [`ProposeError::Unknown`], when that is not known in time. Dropping it changes nothing.
+#[derive(Debug)]
 pub struct Pending {
-    inner: Pin<Box<dyn Future<Output = Result<Committed, ProposeError>> + Send>>,
+    result: oneshot::Receiver<WriteResult>,
+    deadline: Pin<Box<Sleep>>,
 }
 
 impl Pending {
-    pub(crate) fn new(
-        inner: impl Future<Output = Result<Committed, ProposeError>> + Send + 'static,
-    ) -> Self {
+    pub(crate) fn new(result: oneshot::Receiver<WriteResult>, within: Duration) -> Self {
         Self {
-            inner: Box::pin(inner),
+            result,
+            deadline: Box::pin(tokio::time::sleep(within)),
         }
     }
 }
@@ -62,12 +84,28 @@ impl Future for Pending {
     type Output = Result<Committed, ProposeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.inner.as_mut().poll(cx)
+        if let Poll::Ready(result) = Pin::new(&mut self.result).poll(cx) {
+            // A reply that was dropped: the group's core ended with the batch in its hands.
+            return Poll::Ready(result.map_or(Err(ProposeError::Unknown), committed));
+        }
+        ready!(self.deadline.as_mut().poll(cx));
+        Poll::Ready(Err(ProposeError::Unknown))
     }
 }
 
-impl std::fmt::Debug for Pending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pending").finish_non_exhaustive()
+fn committed(result: WriteResult) -> Result<Committed, ProposeError> {
+    match result {
+        Ok(response) => Ok(Committed {
+            index: response.log_id.index,
+            stamp: response.data.stamp,
+            outcomes: response.data.outcomes,
+        }),
+        Err(WriteError::ForwardToLeader(forward)) => Err(forward.into()),
+        // Another leader's log replaced ours; the entry may be in that log all the same.
+        Err(WriteError::LogEntryDiscarded(_)) => Err(ProposeError::Unknown),
+        // Neither is an answer to a batch.
+        Err(WriteError::ChangeMembershipError(_) | WriteError::PreconditionFailed(_)) => {
+            Err(ProposeError::Unknown)
+        }
     }
 }

@@ -64,6 +64,9 @@ pub enum TransferError {
     /// The other node does not vote in this group.
     #[error("node {0} is not a voter of this shard")]
     NotVoter(NodeId),
+    /// The other node does not answer or is too far behind. Nothing happened.
+    #[error("node {0} is not ready to lead")]
+    NotReady(NodeId),
     /// The other node did not take over in time; who leads may have changed all the same.
     #[error("node {0} did not take over in time")]
     Timeout(NodeId),

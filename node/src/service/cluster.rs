@@ -184,6 +184,10 @@ impl ClusterApi {
                 "to",
                 format!("must be a voter of the shard, node {node} is not"),
             ),
+            TransferError::NotReady(node) => WireError::new(
+                Reason::NoQuorum,
+                format!("node {node} does not answer or is too far behind to lead"),
+            ),
             TransferError::Timeout(node) => WireError::new(
                 Reason::OutcomeUnknown,
                 format!("node {node} did not take over in time; ask for the status"),

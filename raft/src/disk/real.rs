@@ -1,7 +1,7 @@
 //! The operating system's files.
 
-use super::{Disk, DiskFile, Open};
-use std::fs::{File, OpenOptions};
+use super::{Disk, DiskFile, DiskLock, Open};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -51,10 +51,31 @@ impl Disk for RealDisk {
         std::fs::create_dir_all(dir)
     }
 
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(RealLock { _file: file }))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         File::open(dir)?.sync_all()
     }
 }
+
+/// `flock`: the system gives it back when the process ends, however it ends.
+struct RealLock {
+    _file: File,
+}
+
+impl DiskLock for RealLock {}
 
 struct RealFile(File);
 

@@ -1,4 +1,4 @@
-//! What the durable half promises to those who build on it.
+//! What groups and their durable half promise to those who build on them.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,5 +7,10 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod clock;
+mod cluster;
+mod gate;
 mod log_suite;
+mod network;
 mod store;
+mod world;

@@ -1,0 +1,165 @@
+//! Looks after one group: tells who leads, bounds the log, moves a misplaced lead back, and notices the
+//! end of the group's core.
+
+use crate::balance::{Balance, Look};
+use crate::limits::{KEEP_EVERY, LOG_BYTES_SHARES_MAX, TAIL_ENTRIES_MIN};
+use crate::log::GroupLog;
+use crate::peer::Cut;
+use crate::types::{Metrics, ServerMetrics};
+use crate::{Failure, Group, Leadership, NodeId};
+use openraft::async_runtime::WatchReceiver;
+use openraft::vote::RaftLeaderId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+/// Everything one group's keeper needs.
+pub(crate) struct Keeper {
+    pub(crate) group: Group,
+    pub(crate) leadership: watch::Sender<Leadership>,
+    /// Where the end of a core is told.
+    pub(crate) failure: watch::Sender<Option<Failure>>,
+    /// True once this node gives its leads away and takes none.
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// Set when a leader handed the lead to this node.
+    pub(crate) given: Arc<AtomicBool>,
+    /// The node that should lead.
+    pub(crate) preferred: Option<NodeId>,
+    pub(crate) me: NodeId,
+    pub(crate) log: GroupLog,
+    /// Bytes of batches after which a snapshot is taken.
+    pub(crate) snapshot_bytes: u64,
+    pub(crate) cut: Cut,
+}
+
+impl Keeper {
+    /// Runs until the group's core ends.
+    pub(crate) async fn run(self) {
+        // Moving a lead waits until the new leader is told of, so the two run side by side.
+        tokio::select! {
+            () = self.tell_all() => {}
+            () = self.look_all() => {}
+        }
+        self.report_end();
+    }
+
+    /// Tells of every change of leader, until the core is gone.
+    async fn tell_all(&self) {
+        let mut server = self.group.raft().server_metrics();
+        loop {
+            let now = server.borrow_watched().clone();
+            self.tell(&now);
+            if server.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Looks at the group now and then, until its core is dead.
+    async fn look_all(&self) {
+        let mut looks = tokio::time::interval(KEEP_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut balance = Balance::new();
+        loop {
+            looks.tick().await;
+            if self.is_dead() {
+                return;
+            }
+            self.bound_log().await;
+            self.place_lead(&mut balance).await;
+        }
+    }
+
+    fn tell(&self, metrics: &ServerMetrics) {
+        let now = Leadership {
+            leader: metrics.current_leader.map(NodeId),
+            term: metrics.vote.leader_id.term(),
+        };
+        self.leadership
+            .send_if_modified(|told| std::mem::replace(told, now) != now);
+    }
+
+    fn metrics(&self) -> Metrics {
+        self.group.raft().metrics().borrow_watched().clone()
+    }
+
+    fn is_dead(&self) -> bool {
+        self.metrics().running_state.is_err()
+    }
+
+    /// Takes a snapshot when enough bytes were applied since the last, and cuts a log that grew too long
+    /// all the same because a peer does not keep up.
+    async fn bound_log(&self) {
+        let raft = self.group.raft();
+        if self.group.replica().unsaved_bytes() >= self.snapshot_bytes {
+            // An error means that the core ended, which the next look finds.
+            drop(raft.trigger().snapshot().await);
+        }
+        let too_long = self.log.bytes() > self.snapshot_bytes * LOG_BYTES_SHARES_MAX;
+        let snapshot = self.metrics().snapshot.map_or(0, |id| id.index);
+        let upto = snapshot.saturating_sub(TAIL_ENTRIES_MIN);
+        self.cut.set(if too_long { upto } else { 0 });
+        if too_long && upto > 0 {
+            tracing::warn!(
+                shard = self.group.shard().0,
+                upto,
+                "the log is too long and is cut"
+            );
+            drop(raft.trigger().purge_log(upto).await);
+        }
+    }
+
+    async fn place_lead(&self, balance: &mut Balance) {
+        let look = self.look();
+        let (true, Some(to)) = (balance.look(look), self.preferred) else {
+            return;
+        };
+        if let Err(error) = self.group.transfer(to).await {
+            tracing::info!(shard = self.group.shard().0, %error, "the lead stays where it is");
+        }
+    }
+
+    fn look(&self) -> Look {
+        let given = self.given.swap(false, Ordering::Relaxed);
+        let stopping = self.stopping.load(Ordering::Relaxed);
+        let elsewhere = self.preferred.filter(|preferred| *preferred != self.me);
+        match elsewhere {
+            Some(preferred) if !stopping && self.group.leads() => {
+                let ready = self.group.ready_peers().contains(&preferred);
+                Look {
+                    misplaced: true,
+                    ready,
+                    given,
+                }
+            }
+            Some(_) | None => Look {
+                misplaced: false,
+                ready: false,
+                given,
+            },
+        }
+    }
+
+    fn report_end(&self) {
+        let shard = self.group.shard().0;
+        let why = match self.metrics().running_state {
+            Err(error) => error.to_string(),
+            Ok(()) => "its core is gone".to_owned(),
+        };
+        if self.stopping.load(Ordering::Relaxed) {
+            tracing::debug!(shard, why, "group stopped");
+            return;
+        }
+        tracing::error!(shard, why, "group failed");
+        let failure = Failure {
+            what: format!("group of shard {shard}"),
+            why,
+        };
+        self.failure.send_if_modified(|told| {
+            let first = told.is_none();
+            told.get_or_insert(failure);
+            first
+        });
+    }
+}

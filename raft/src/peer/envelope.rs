@@ -1,0 +1,71 @@
+//! Who speaks to whom about which group.
+
+use crate::NodeId;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tonic::Status;
+use weir_proto::peer::v1::Envelope;
+
+/// Version of the bodies. They are openraft's types by position, so it goes up with each change of
+/// theirs.
+pub(super) const BODY_VERSION: u32 = 1;
+
+/// What every envelope of a node says of the node.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerIdentity {
+    pub(crate) cluster_id: Arc<str>,
+    pub(crate) node: NodeId,
+}
+
+impl PeerIdentity {
+    /// An envelope to a peer.
+    pub(super) fn envelope(&self, to: NodeId, group: u32, sequence: u64, body: Bytes) -> Envelope {
+        Envelope {
+            cluster_id: self.cluster_id.to_string(),
+            from: self.node.0,
+            to: to.0,
+            group,
+            version: BODY_VERSION,
+            sequence,
+            body,
+        }
+    }
+
+    /// Refuses what is not for this node of this cluster, or not from one of `peers`.
+    pub(super) fn check(
+        &self,
+        envelope: &Envelope,
+        peers: &BTreeSet<NodeId>,
+    ) -> Result<NodeId, Status> {
+        if *envelope.cluster_id != *self.cluster_id {
+            let text = format!(
+                "this is cluster {}, not {}",
+                self.cluster_id, envelope.cluster_id
+            );
+            return Err(Status::failed_precondition(text));
+        }
+        if envelope.to != self.node.0 {
+            let text = format!("this is node {}, not {}", self.node, envelope.to);
+            return Err(Status::failed_precondition(text));
+        }
+        let from = NodeId(envelope.from);
+        if !peers.contains(&from) {
+            let text = format!("node {from} is no peer of this node");
+            return Err(Status::permission_denied(text));
+        }
+        Ok(from)
+    }
+
+    /// Refuses an answer that is not from `peer` to this node.
+    pub(super) fn check_answer(&self, envelope: &Envelope, peer: NodeId) -> Result<(), Status> {
+        let ours = *envelope.cluster_id == *self.cluster_id
+            && envelope.from == peer.0
+            && envelope.to == self.node.0;
+        if ours {
+            Ok(())
+        } else {
+            Err(Status::failed_precondition("answer of another node"))
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Partitions, and envelopes that are not for this node.
+
+use crate::world::{World, admit, eventually, propose, put};
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use weir_proto::peer::v1::Envelope;
+use weir_proto::peer::v1::peer_service_client::PeerServiceClient;
+use weir_raft::{NodeId, ProposeError, Retention};
+
+#[tokio::test]
+async fn a_leader_alone_refuses_within_its_lease_and_others_go_on() {
+    let world = World::new(3, 1).await;
+    world.commit(0, vec![put("a", 1000)]).await;
+    let old = world.leader(0).await;
+    let others = world.others(old);
+    world.gate.isolate(old, others.clone());
+    let cut = Instant::now();
+    let refused = eventually("the refusal", async || {
+        let group = world.group(old, 0);
+        match group.submit(vec![admit("a", 1)]).await {
+            Ok(pending) => match tokio::time::timeout(Duration::ZERO, pending).await {
+                Ok(Err(error)) if error != ProposeError::Unknown => Some(error),
+                Ok(Ok(_)) | Ok(Err(_)) | Err(_) => None,
+            },
+            Err(ProposeError::Overloaded) => None,
+            Err(error) => Some(error),
+        }
+    })
+    .await;
+    let after = cut.elapsed();
+    assert_eq!(refused, ProposeError::NoQuorum);
+    let lease = Duration::from_millis(world.config.timing.election_max_ms);
+    // The lease runs from the last heartbeat that a quorum answered, at most one and a bit ago.
+    assert!(
+        after < lease + Duration::from_secs(1),
+        "refused only after {after:?}"
+    );
+    // It cannot read either: somebody else may have written since.
+    let read = world.group(old, 0).read(|_| ()).await.unwrap_err();
+    assert_eq!(read, ProposeError::NoQuorum);
+    let new = world.leader_among(&others, 0).await;
+    propose(world.group(new, 0), vec![admit("a", 2)])
+        .await
+        .unwrap();
+    world.gate.heal();
+    world.converge(0).await;
+    assert_eq!(
+        world.leader(0).await,
+        new,
+        "the lead is not disturbed by the one that comes back"
+    );
+}
+
+#[tokio::test]
+async fn a_follower_that_was_cut_off_does_not_disturb_the_term_when_it_comes_back() {
+    // One shard whose preferred leader is node 1, so that the lead has no reason to move.
+    let world = World::new(3, 1).await;
+    eventually("the preferred leader", async || {
+        (world.leader(0).await == NodeId(1)).then_some(())
+    })
+    .await;
+    let term = world.group(NodeId(1), 0).status().term;
+    world.gate.isolate(NodeId(3), [NodeId(1), NodeId(2)]);
+    // Long enough for several campaigns, which pre-votes keep from happening.
+    let long = Duration::from_millis(6 * world.config.timing.election_max_ms);
+    tokio::time::sleep(long).await;
+    assert_eq!(world.group(NodeId(3), 0).status().term, term);
+    world.commit_through(NodeId(1), 0, vec![put("a", 1)]).await;
+    world.gate.heal();
+    world.converge(0).await;
+    for node in world.members() {
+        let status = world.group(node, 0).status();
+        assert_eq!((status.term, status.leader), (term, Some(NodeId(1))));
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_missed_a_purged_log_gets_a_snapshot() {
+    let mut world = World::unstarted(3, 1).await;
+    world.config.retention = Retention {
+        snapshot_entries: 300,
+        tail_entries: 256,
+        ..Retention::default()
+    };
+    world.start_all().await;
+    let leader = world.leader(0).await;
+    let away = world.others(leader)[1];
+    let stored = world.converge(0).await.0;
+    world.kill(away).await;
+    world.fill(0, 1_200).await;
+    eventually("a purged log", async || {
+        let leader = world.leader(0).await;
+        (world.group(leader, 0).status().purged_index > stored).then_some(())
+    })
+    .await;
+    world.start(away).await;
+    world.converge(0).await;
+    assert!(world.group(away, 0).status().snapshot_index > stored);
+}
+
+/// A client that can say anything to node 1.
+fn stranger(world: &World) -> PeerServiceClient<Channel> {
+    let address = format!("http://{}", world.config.members[&NodeId(1)]);
+    PeerServiceClient::new(Endpoint::from_shared(address).unwrap().connect_lazy())
+}
+
+/// Envelopes to node 1 that it must refuse, and how.
+fn refused(cluster_id: &str) -> Vec<(Envelope, Code)> {
+    let right = Envelope {
+        cluster_id: cluster_id.to_owned(),
+        from: 2,
+        to: 1,
+        group: 1,
+        version: 1,
+        sequence: 1,
+        body: Bytes::from_static(&[0xff; 40]),
+    };
+    let but = |change: fn(&mut Envelope), code| {
+        let mut envelope = right.clone();
+        change(&mut envelope);
+        (envelope, code)
+    };
+    vec![
+        but(
+            |e| e.cluster_id = "other".to_owned(),
+            Code::FailedPrecondition,
+        ),
+        but(|e| e.to = 2, Code::FailedPrecondition),
+        but(|e| e.from = 9, Code::PermissionDenied),
+        but(|e| e.from = 1, Code::PermissionDenied),
+        but(|e| e.group = 0, Code::NotFound),
+        but(|e| e.group = 2, Code::NotFound),
+        but(|e| e.version = 9, Code::FailedPrecondition),
+        but(|_| (), Code::InvalidArgument),
+        but(|e| e.body = Bytes::new(), Code::InvalidArgument),
+    ]
+}
+
+#[tokio::test]
+async fn envelopes_that_are_not_for_this_node_are_refused_and_say_why() {
+    let world = World::new(3, 1).await;
+    let leader = world.leader(0).await;
+    let term = world.group(leader, 0).status().term;
+    let mut client = stranger(&world);
+    for (envelope, code) in refused(&world.groups(NodeId(1)).identity().cluster_id) {
+        let alone = || futures::stream::iter([envelope.clone()]);
+        let vote = client.vote(envelope.clone()).await.unwrap_err();
+        let pre_vote = client.pre_vote(envelope.clone()).await.unwrap_err();
+        let order = client.transfer_leader(envelope.clone()).await.unwrap_err();
+        let mut answers = client.append(alone()).await.unwrap().into_inner();
+        let append = answers.message().await.unwrap_err();
+        let snapshot = client.snapshot(alone()).await.unwrap_err();
+        for status in [vote, pre_vote, order, append, snapshot] {
+            assert_eq!(status.code(), code, "{status} for {envelope:?}");
+        }
+    }
+    assert_eq!(
+        world.leader(0).await,
+        leader,
+        "nothing of it has done anything"
+    );
+    assert_eq!(world.group(leader, 0).status().term, term);
+}
+
+#[tokio::test]
+async fn nodes_that_were_told_different_things_do_not_mix() {
+    let mut world = World::unstarted(3, 1).await;
+    world.start(NodeId(1)).await;
+    world.start(NodeId(2)).await;
+    world.leader(0).await;
+    world.config.cluster = "another".to_owned();
+    world.start(NodeId(3)).await;
+    let first = world.groups(NodeId(1)).identity().clone();
+    let third = world.groups(NodeId(3)).identity().clone();
+    assert_ne!(first.cluster_id, third.cluster_id);
+    let ours = [NodeId(1), NodeId(2)];
+    let leader = world.leader_among(&ours, 0).await;
+    let group = world.group(leader, 0);
+    let committed = propose(group, vec![put("a", 1)]).await.unwrap();
+    assert!(committed.index > 0);
+    assert_eq!(world.group(NodeId(3), 0).status().targets, 0);
+}
