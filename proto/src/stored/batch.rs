@@ -1,9 +1,10 @@
 //! Batches of operations: what a log entry carries.
 
-use super::batch_v1::OperationV1;
-use super::field::FieldError;
+use super::fault::Fault;
 use super::names::Names;
-use super::{StoredError, codec};
+use super::reader::Reader;
+use super::writer::Writer;
+use super::{StoredError, batch_v1, codec};
 use crate::limits::STORED_BATCH_BYTES_MAX;
 use bytes::Bytes;
 use weir_admission::limits::BATCH_OPERATIONS_MAX;
@@ -46,85 +47,72 @@ impl BatchFormat {
 /// that [`decode_batch`] would refuse, so that no entry enters a log that replicas cannot read;
 /// [`StoredError::TooLong`] above [`STORED_BATCH_BYTES_MAX`].
 pub fn encode_batch(stamp: Stamp, operations: &[Operation]) -> Result<Bytes, StoredError> {
-    if operations.len() > BATCH_OPERATIONS_MAX {
-        return Err(too_many());
+    let count = operations.len();
+    if count > BATCH_OPERATIONS_MAX {
+        let rule = format!("must be at most {BATCH_OPERATIONS_MAX}, is {count}");
+        return Err(Fault::invalid("operations", rule).of(WHAT));
     }
-    let capacity = OPERATION_CAPACITY.saturating_mul(operations.len().saturating_add(1));
-    let mut bytes = Vec::with_capacity(capacity);
-    codec::write(WHAT, &mut bytes, &BatchFormat::NEWEST.number())?;
-    codec::write(WHAT, &mut bytes, &stamp.as_micros())?;
-    codec::write(WHAT, &mut bytes, &operations.len())?;
+    let mut w = Writer::with_capacity(OPERATION_CAPACITY.saturating_mul(count.saturating_add(1)));
+    w.u32(BatchFormat::NEWEST.number());
+    w.u64(stamp.as_micros());
+    w.length(count);
     for (i, operation) in operations.iter().enumerate() {
-        let stored = OperationV1::new(operation).map_err(|e| at(i, e))?;
-        codec::write(WHAT, &mut bytes, &stored)?;
-        if bytes.len() > STORED_BATCH_BYTES_MAX {
+        batch_v1::write(&mut w, operation).map_err(|fault| at(i, fault))?;
+        if w.len() > STORED_BATCH_BYTES_MAX {
             return Err(StoredError::TooLong {
                 what: WHAT,
                 max: STORED_BATCH_BYTES_MAX,
             });
         }
     }
-    Ok(Bytes::from(bytes))
+    Ok(w.into_bytes())
 }
 
 /// Reads what [`encode_batch`] of this or any earlier version wrote.
 ///
 /// Total: hostile bytes give an error, and set aside no more memory than a full batch takes. Names,
-/// amounts and policies are checked again, so the operations hold valid values only.
+/// amounts and policies are checked again, so the operations hold valid values only. Every batch has one
+/// encoding: bytes that are read are the bytes that the same batch would be written as.
 ///
 /// # Errors
 /// All of [`StoredError`].
-pub fn decode_batch(mut bytes: &[u8]) -> Result<(Stamp, Vec<Operation>), StoredError> {
+pub fn decode_batch(bytes: &[u8]) -> Result<(Stamp, Vec<Operation>), StoredError> {
     if bytes.len() > STORED_BATCH_BYTES_MAX {
         return Err(StoredError::TooLong {
             what: WHAT,
             max: STORED_BATCH_BYTES_MAX,
         });
     }
-    let found: u32 = codec::read(WHAT, &mut bytes)?;
+    let mut r = Reader::new(bytes);
+    let found = r.u32("format").map_err(|fault| fault.of(WHAT))?;
     match BatchFormat::from_number(found)? {
-        BatchFormat::V1 => decode_v1(bytes),
+        BatchFormat::V1 => read_v1(&mut r),
     }
 }
 
-fn decode_v1(mut bytes: &[u8]) -> Result<(Stamp, Vec<Operation>), StoredError> {
-    let stamp_us: u64 = codec::read(WHAT, &mut bytes)?;
-    let stamp = Stamp::from_micros(stamp_us);
-    if stamp.as_micros() != stamp_us {
-        let rule = format!("must be at most {}", Stamp::MAX.as_micros());
-        return Err(StoredError::Invalid {
-            what: WHAT,
-            field: "stamp".into(),
-            rule,
-        });
-    }
-    let count: usize = codec::read(WHAT, &mut bytes)?;
-    if count > BATCH_OPERATIONS_MAX {
-        return Err(too_many());
-    }
+fn read_v1(r: &mut Reader<'_>) -> Result<(Stamp, Vec<Operation>), StoredError> {
+    let (stamp, count) = read_head(r).map_err(|fault| fault.of(WHAT))?;
     let mut names = Names::default();
     let mut operations = Vec::with_capacity(count);
     for i in 0..count {
-        let stored: OperationV1<'_> = codec::read(WHAT, &mut bytes)?;
-        operations.push(stored.into_operation(&mut names).map_err(|e| at(i, e))?);
+        operations.push(batch_v1::read(r, &mut names).map_err(|fault| at(i, fault))?);
     }
-    codec::finish(WHAT, bytes)?;
-    Ok((stamp, operations))
-}
-
-fn at(index: usize, error: FieldError) -> StoredError {
-    let FieldError { field, rule } = error.within(&format!("operations[{index}]"));
-    StoredError::Invalid {
-        what: WHAT,
-        field: field.into_owned(),
-        rule,
+    match r.left() {
+        0 => Ok((stamp, operations)),
+        bytes => Err(StoredError::TrailingBytes { what: WHAT, bytes }),
     }
 }
 
-fn too_many() -> StoredError {
-    StoredError::Invalid {
-        what: WHAT,
-        field: "operations".into(),
-        rule: format!("must be at most {BATCH_OPERATIONS_MAX}"),
+fn read_head(r: &mut Reader<'_>) -> Result<(Stamp, usize), Fault> {
+    let us = r.u64("stamp")?;
+    let stamp = Stamp::from_micros(us);
+    if stamp.as_micros() != us {
+        let rule = format!("must be at most {}", Stamp::MAX.as_micros());
+        return Err(Fault::invalid("stamp", rule));
     }
+    Ok((stamp, r.length("operations", BATCH_OPERATIONS_MAX)?))
+}
+
+fn at(index: usize, fault: Fault) -> StoredError {
+    fault.within(&format!("operations[{index}]")).of(WHAT)
 }

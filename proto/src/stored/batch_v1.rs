@@ -1,372 +1,252 @@
 //! Format 1 of a batch: the operations as they were first stored.
 //!
-//! Fields and variants are written in the order in which they stand here. Nothing in this file may
-//! change once a release has written it; a change is a new format beside it.
+//! Every kind is written and read field by field, in one order. Nothing in this file may change once a
+//! release has written it; a change is a new format beside it.
 
-use super::amounts_v1::AmountsV1;
-use super::field::FieldError;
-use super::list::Text;
+use super::fault::Fault;
 use super::names::Names;
-use super::policy_v1::PolicyV1;
-use serde::{Deserialize, Serialize};
+use super::reader::Reader;
+use super::writer::Writer;
+use super::{amounts_v1, policy_v1};
 use weir_admission::limits::ADMISSION_ID_BYTES_MAX;
 use weir_admission::{
     Admit, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, PutPolicy, Release,
     Report,
 };
 
-/// An operation, its texts borrowed.
-#[derive(Serialize, Deserialize)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "lives on the stack, for the time of one conversion"
-)]
-pub(super) enum OperationV1<'a> {
-    #[serde(borrow)]
-    Admit(AdmitV1<'a>),
-    Release(ReleaseV1<'a>),
-    Cancel(CancelV1<'a>),
-    Extend(ExtendV1<'a>),
-    Report(ReportV1<'a>),
-    PutPolicy(PutPolicyV1<'a>),
-    DeletePolicy(DeletePolicyV1<'a>),
-    Seed([u8; 16]),
+const ADMIT: u32 = 0;
+const RELEASE: u32 = 1;
+const CANCEL: u32 = 2;
+const EXTEND: u32 = 3;
+const REPORT: u32 = 4;
+const PUT_POLICY: u32 = 5;
+const DELETE_POLICY: u32 = 6;
+const SEED: u32 = 7;
+
+const OK: u32 = 0;
+const THROTTLED: u32 = 1;
+const FAILED: u32 = 2;
+const NOT_SENT: u32 = 3;
+
+/// Writes an operation; refuses one that could not be read back.
+pub(super) fn write(w: &mut Writer, operation: &Operation) -> Result<(), Fault> {
+    match operation {
+        Operation::Admit(admit) => write_admit(w, admit)?,
+        Operation::Release(release) => write_release(w, release),
+        Operation::Cancel(cancel) => write_cancel(w, cancel)?,
+        Operation::Extend(extend) => write_extend(w, extend),
+        Operation::Report(report) => write_report(w, report)?,
+        Operation::PutPolicy(put) => write_put(w, put)?,
+        Operation::DeletePolicy(delete) => write_delete(w, delete),
+        Operation::Seed(secret) => {
+            w.u32(SEED);
+            w.array(secret);
+        }
+    }
+    Ok(())
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct AdmitV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    tenant: Text<'a>,
-    principal: Text<'a>,
-    priority: Text<'a>,
-    admission_id: Text<'a>,
-    attempt: u64,
-    ask: u32,
-    cost: AmountsV1<'a>,
-    cost_max: AmountsV1<'a>,
-    labels_digest: u64,
-    deadline_us: Option<u64>,
-    dry_run: bool,
+/// Reads an operation; refuses values that the rules do not allow.
+pub(super) fn read(r: &mut Reader<'_>, names: &mut Names) -> Result<Operation, Fault> {
+    Ok(match r.u32("kind")? {
+        ADMIT => Operation::Admit(Box::new(read_admit(r, names)?)),
+        RELEASE => Operation::Release(Box::new(read_release(r, names)?)),
+        CANCEL => Operation::Cancel(Box::new(read_cancel(r, names)?)),
+        EXTEND => Operation::Extend(read_extend(r, names)?),
+        REPORT => Operation::Report(Box::new(read_report(r, names)?)),
+        PUT_POLICY => Operation::PutPolicy(Box::new(read_put(r, names)?)),
+        DELETE_POLICY => Operation::DeletePolicy(read_delete(r, names)?),
+        SEED => Operation::Seed(r.array()?),
+        _ => return Err(Fault::malformed("kind", "is no kind of operation")),
+    })
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct ReleaseV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    principal: Text<'a>,
-    grant: GrantV1,
-    actual: AmountsV1<'a>,
-    outcome: CallOutcomeV1,
+fn write_admit(w: &mut Writer, admit: &Admit) -> Result<(), Fault> {
+    w.u32(ADMIT);
+    w.text(admit.target.as_str());
+    w.text(admit.tenant.as_str());
+    w.text(admit.principal.as_str());
+    w.text(admit.priority.as_str());
+    w.bytes(checked_id(&admit.admission_id)?);
+    w.u64(admit.attempt);
+    w.u32(admit.ask);
+    amounts_v1::write(w, &admit.cost);
+    amounts_v1::write(w, &admit.cost_max);
+    w.u64(admit.labels_digest);
+    w.optional_u64(admit.deadline);
+    w.bool(admit.dry_run);
+    Ok(())
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct CancelV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    tenant: Text<'a>,
-    principal: Text<'a>,
-    admission_id: Text<'a>,
-    attempt: u64,
-    ask: u32,
+fn read_admit(r: &mut Reader<'_>, names: &mut Names) -> Result<Admit, Fault> {
+    Ok(Admit {
+        target: names.targets.read(r, "target")?,
+        tenant: names.tenants.read(r, "tenant")?,
+        principal: names.principals.read(r, "principal")?,
+        priority: names.priorities.read(r, "priority")?,
+        admission_id: checked_id(r.bytes("admission_id")?)?.into(),
+        attempt: r.u64("attempt")?,
+        ask: r.u32("ask")?,
+        cost: amounts_v1::read(r, "cost", names)?,
+        cost_max: amounts_v1::read(r, "cost_max", names)?,
+        labels_digest: r.u64("labels_digest")?,
+        deadline: r.optional_u64("deadline")?,
+        dry_run: r.bool("dry_run")?,
+    })
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct ExtendV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    principal: Text<'a>,
-    grant: GrantV1,
+fn write_release(w: &mut Writer, release: &Release) {
+    w.u32(RELEASE);
+    w.text(release.target.as_str());
+    w.text(release.principal.as_str());
+    write_grant(w, release.grant);
+    amounts_v1::write(w, &release.actual);
+    match release.outcome {
+        CallOutcome::Ok => w.u32(OK),
+        CallOutcome::Throttled { retry_after } => {
+            w.u32(THROTTLED);
+            w.u64(retry_after);
+        }
+        CallOutcome::Failed => w.u32(FAILED),
+        CallOutcome::NotSent => w.u32(NOT_SENT),
+    }
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct ReportV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    tenant: Text<'a>,
-    principal: Text<'a>,
-    priority: Text<'a>,
-    admission_id: Text<'a>,
-    attempt: u64,
-    actual: AmountsV1<'a>,
-    age_us: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) struct PutPolicyV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    policy: PolicyV1<'a>,
-    expected_version: Option<u64>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) struct DeletePolicyV1<'a> {
-    #[serde(borrow)]
-    target: Text<'a>,
-    expected_version: Option<u64>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct GrantV1 {
-    index: u64,
-    offset: u32,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-enum CallOutcomeV1 {
-    Ok,
-    Throttled { retry_after_us: u64 },
-    Failed,
-    NotSent,
-}
-
-impl<'a> OperationV1<'a> {
-    /// The stored form; refuses what could not be read back.
-    pub(super) fn new(operation: &'a Operation) -> Result<Self, FieldError> {
-        Ok(match operation {
-            Operation::Admit(admit) => OperationV1::Admit(AdmitV1::new(admit)?),
-            Operation::Release(release) => OperationV1::Release(ReleaseV1::new(release)),
-            Operation::Cancel(cancel) => OperationV1::Cancel(CancelV1::new(cancel)?),
-            Operation::Extend(extend) => OperationV1::Extend(ExtendV1::new(extend)),
-            Operation::Report(report) => OperationV1::Report(ReportV1::new(report)?),
-            Operation::PutPolicy(put) => OperationV1::PutPolicy(PutPolicyV1::new(put)?),
-            Operation::DeletePolicy(delete) => {
-                OperationV1::DeletePolicy(DeletePolicyV1::new(delete))
+fn read_release(r: &mut Reader<'_>, names: &mut Names) -> Result<Release, Fault> {
+    Ok(Release {
+        target: names.targets.read(r, "target")?,
+        principal: names.principals.read(r, "principal")?,
+        grant: read_grant(r)?,
+        actual: amounts_v1::read(r, "actual", names)?,
+        outcome: match r.u32("outcome")? {
+            OK => CallOutcome::Ok,
+            THROTTLED => CallOutcome::Throttled {
+                retry_after: r.u64("retry_after")?,
+            },
+            FAILED => CallOutcome::Failed,
+            NOT_SENT => CallOutcome::NotSent,
+            _ => {
+                return Err(Fault::malformed(
+                    "outcome",
+                    "is no way in which a call ends",
+                ));
             }
-            Operation::Seed(secret) => OperationV1::Seed(*secret),
-        })
-    }
-
-    /// The operation; refuses values that the rules do not allow.
-    pub(super) fn into_operation(self, names: &mut Names) -> Result<Operation, FieldError> {
-        Ok(match self {
-            OperationV1::Admit(admit) => Operation::Admit(Box::new(admit.read(names)?)),
-            OperationV1::Release(release) => Operation::Release(Box::new(release.read(names)?)),
-            OperationV1::Cancel(cancel) => Operation::Cancel(Box::new(cancel.read(names)?)),
-            OperationV1::Extend(extend) => Operation::Extend(extend.read(names)?),
-            OperationV1::Report(report) => Operation::Report(Box::new(report.read(names)?)),
-            OperationV1::PutPolicy(put) => Operation::PutPolicy(Box::new(put.read(names)?)),
-            OperationV1::DeletePolicy(delete) => Operation::DeletePolicy(delete.read(names)?),
-            OperationV1::Seed(secret) => Operation::Seed(secret),
-        })
-    }
+        },
+    })
 }
 
-impl<'a> AdmitV1<'a> {
-    fn new(admit: &'a Admit) -> Result<Self, FieldError> {
-        Ok(AdmitV1 {
-            target: admit.target.as_str().into(),
-            tenant: admit.tenant.as_str().into(),
-            principal: admit.principal.as_str().into(),
-            priority: admit.priority.as_str().into(),
-            admission_id: checked_id(&admit.admission_id)?,
-            attempt: admit.attempt,
-            ask: admit.ask,
-            cost: AmountsV1::new(&admit.cost),
-            cost_max: AmountsV1::new(&admit.cost_max),
-            labels_digest: admit.labels_digest,
-            deadline_us: admit.deadline,
-            dry_run: admit.dry_run,
-        })
-    }
-
-    fn read(self, names: &mut Names) -> Result<Admit, FieldError> {
-        Ok(Admit {
-            target: names.targets.read("target", self.target)?,
-            tenant: names.tenants.read("tenant", self.tenant)?,
-            principal: names.principals.read("principal", self.principal)?,
-            priority: names.priorities.read("priority", self.priority)?,
-            admission_id: checked_id(self.admission_id.0)?.0.into(),
-            attempt: self.attempt,
-            ask: self.ask,
-            cost: self.cost.read("cost", names)?,
-            cost_max: self.cost_max.read("cost_max", names)?,
-            labels_digest: self.labels_digest,
-            deadline: self.deadline_us,
-            dry_run: self.dry_run,
-        })
-    }
+fn write_cancel(w: &mut Writer, cancel: &Cancel) -> Result<(), Fault> {
+    w.u32(CANCEL);
+    w.text(cancel.target.as_str());
+    w.text(cancel.tenant.as_str());
+    w.text(cancel.principal.as_str());
+    w.bytes(checked_id(&cancel.admission_id)?);
+    w.u64(cancel.attempt);
+    w.u32(cancel.ask);
+    Ok(())
 }
 
-impl<'a> ReleaseV1<'a> {
-    fn new(release: &'a Release) -> Self {
-        ReleaseV1 {
-            target: release.target.as_str().into(),
-            principal: release.principal.as_str().into(),
-            grant: release.grant.into(),
-            actual: AmountsV1::new(&release.actual),
-            outcome: release.outcome.into(),
-        }
-    }
-
-    fn read(self, names: &mut Names) -> Result<Release, FieldError> {
-        Ok(Release {
-            target: names.targets.read("target", self.target)?,
-            principal: names.principals.read("principal", self.principal)?,
-            grant: self.grant.into(),
-            actual: self.actual.read("actual", names)?,
-            outcome: self.outcome.into(),
-        })
-    }
+fn read_cancel(r: &mut Reader<'_>, names: &mut Names) -> Result<Cancel, Fault> {
+    Ok(Cancel {
+        target: names.targets.read(r, "target")?,
+        tenant: names.tenants.read(r, "tenant")?,
+        principal: names.principals.read(r, "principal")?,
+        admission_id: checked_id(r.bytes("admission_id")?)?.into(),
+        attempt: r.u64("attempt")?,
+        ask: r.u32("ask")?,
+    })
 }
 
-impl<'a> CancelV1<'a> {
-    fn new(cancel: &'a Cancel) -> Result<Self, FieldError> {
-        Ok(CancelV1 {
-            target: cancel.target.as_str().into(),
-            tenant: cancel.tenant.as_str().into(),
-            principal: cancel.principal.as_str().into(),
-            admission_id: checked_id(&cancel.admission_id)?,
-            attempt: cancel.attempt,
-            ask: cancel.ask,
-        })
-    }
-
-    fn read(self, names: &mut Names) -> Result<Cancel, FieldError> {
-        Ok(Cancel {
-            target: names.targets.read("target", self.target)?,
-            tenant: names.tenants.read("tenant", self.tenant)?,
-            principal: names.principals.read("principal", self.principal)?,
-            admission_id: checked_id(self.admission_id.0)?.0.into(),
-            attempt: self.attempt,
-            ask: self.ask,
-        })
-    }
+fn write_extend(w: &mut Writer, extend: &Extend) {
+    w.u32(EXTEND);
+    w.text(extend.target.as_str());
+    w.text(extend.principal.as_str());
+    write_grant(w, extend.grant);
 }
 
-impl<'a> ExtendV1<'a> {
-    fn new(extend: &'a Extend) -> Self {
-        ExtendV1 {
-            target: extend.target.as_str().into(),
-            principal: extend.principal.as_str().into(),
-            grant: extend.grant.into(),
-        }
-    }
-
-    fn read(self, names: &mut Names) -> Result<Extend, FieldError> {
-        Ok(Extend {
-            target: names.targets.read("target", self.target)?,
-            principal: names.principals.read("principal", self.principal)?,
-            grant: self.grant.into(),
-        })
-    }
+fn read_extend(r: &mut Reader<'_>, names: &mut Names) -> Result<Extend, Fault> {
+    Ok(Extend {
+        target: names.targets.read(r, "target")?,
+        principal: names.principals.read(r, "principal")?,
+        grant: read_grant(r)?,
+    })
 }
 
-impl<'a> ReportV1<'a> {
-    fn new(report: &'a Report) -> Result<Self, FieldError> {
-        Ok(ReportV1 {
-            target: report.target.as_str().into(),
-            tenant: report.tenant.as_str().into(),
-            principal: report.principal.as_str().into(),
-            priority: report.priority.as_str().into(),
-            admission_id: checked_id(&report.admission_id)?,
-            attempt: report.attempt,
-            actual: AmountsV1::new(&report.actual),
-            age_us: report.age,
-        })
-    }
-
-    fn read(self, names: &mut Names) -> Result<Report, FieldError> {
-        Ok(Report {
-            target: names.targets.read("target", self.target)?,
-            tenant: names.tenants.read("tenant", self.tenant)?,
-            principal: names.principals.read("principal", self.principal)?,
-            priority: names.priorities.read("priority", self.priority)?,
-            admission_id: checked_id(self.admission_id.0)?.0.into(),
-            attempt: self.attempt,
-            actual: self.actual.read("actual", names)?,
-            age: self.age_us,
-        })
-    }
+fn write_report(w: &mut Writer, report: &Report) -> Result<(), Fault> {
+    w.u32(REPORT);
+    w.text(report.target.as_str());
+    w.text(report.tenant.as_str());
+    w.text(report.principal.as_str());
+    w.text(report.priority.as_str());
+    w.bytes(checked_id(&report.admission_id)?);
+    w.u64(report.attempt);
+    amounts_v1::write(w, &report.actual);
+    w.u64(report.age);
+    Ok(())
 }
 
-impl<'a> PutPolicyV1<'a> {
-    fn new(put: &'a PutPolicy) -> Result<Self, FieldError> {
-        Ok(PutPolicyV1 {
-            target: put.target.as_str().into(),
-            policy: PolicyV1::new(&put.policy).map_err(|e| e.within("policy"))?,
-            expected_version: put.expected_version,
-        })
-    }
-
-    fn read(self, names: &mut Names) -> Result<PutPolicy, FieldError> {
-        Ok(PutPolicy {
-            target: names.targets.read("target", self.target)?,
-            policy: self.policy.read(names).map_err(|e| e.within("policy"))?,
-            expected_version: self.expected_version,
-        })
-    }
+fn read_report(r: &mut Reader<'_>, names: &mut Names) -> Result<Report, Fault> {
+    Ok(Report {
+        target: names.targets.read(r, "target")?,
+        tenant: names.tenants.read(r, "tenant")?,
+        principal: names.principals.read(r, "principal")?,
+        priority: names.priorities.read(r, "priority")?,
+        admission_id: checked_id(r.bytes("admission_id")?)?.into(),
+        attempt: r.u64("attempt")?,
+        actual: amounts_v1::read(r, "actual", names)?,
+        age: r.u64("age")?,
+    })
 }
 
-impl<'a> DeletePolicyV1<'a> {
-    fn new(delete: &'a DeletePolicy) -> Self {
-        DeletePolicyV1 {
-            target: delete.target.as_str().into(),
-            expected_version: delete.expected_version,
-        }
-    }
-
-    fn read(self, names: &mut Names) -> Result<DeletePolicy, FieldError> {
-        Ok(DeletePolicy {
-            target: names.targets.read("target", self.target)?,
-            expected_version: self.expected_version,
-        })
-    }
+fn write_put(w: &mut Writer, put: &PutPolicy) -> Result<(), Fault> {
+    w.u32(PUT_POLICY);
+    w.text(put.target.as_str());
+    policy_v1::write(w, &put.policy).map_err(|fault| fault.within("policy"))?;
+    w.optional_u64(put.expected_version);
+    Ok(())
 }
 
-impl From<GrantId> for GrantV1 {
-    fn from(grant: GrantId) -> Self {
-        GrantV1 {
-            index: grant.index,
-            offset: grant.offset,
-        }
-    }
+fn read_put(r: &mut Reader<'_>, names: &mut Names) -> Result<PutPolicy, Fault> {
+    Ok(PutPolicy {
+        target: names.targets.read(r, "target")?,
+        policy: policy_v1::read(r, names).map_err(|fault| fault.within("policy"))?,
+        expected_version: r.optional_u64("expected_version")?,
+    })
 }
 
-impl From<GrantV1> for GrantId {
-    fn from(grant: GrantV1) -> Self {
-        GrantId {
-            index: grant.index,
-            offset: grant.offset,
-        }
-    }
+fn write_delete(w: &mut Writer, delete: &DeletePolicy) {
+    w.u32(DELETE_POLICY);
+    w.text(delete.target.as_str());
+    w.optional_u64(delete.expected_version);
 }
 
-impl From<CallOutcome> for CallOutcomeV1 {
-    fn from(outcome: CallOutcome) -> Self {
-        match outcome {
-            CallOutcome::Ok => CallOutcomeV1::Ok,
-            CallOutcome::Throttled { retry_after } => CallOutcomeV1::Throttled {
-                retry_after_us: retry_after,
-            },
-            CallOutcome::Failed => CallOutcomeV1::Failed,
-            CallOutcome::NotSent => CallOutcomeV1::NotSent,
-        }
-    }
+fn read_delete(r: &mut Reader<'_>, names: &mut Names) -> Result<DeletePolicy, Fault> {
+    Ok(DeletePolicy {
+        target: names.targets.read(r, "target")?,
+        expected_version: r.optional_u64("expected_version")?,
+    })
 }
 
-impl From<CallOutcomeV1> for CallOutcome {
-    fn from(outcome: CallOutcomeV1) -> Self {
-        match outcome {
-            CallOutcomeV1::Ok => CallOutcome::Ok,
-            CallOutcomeV1::Throttled { retry_after_us } => CallOutcome::Throttled {
-                retry_after: retry_after_us,
-            },
-            CallOutcomeV1::Failed => CallOutcome::Failed,
-            CallOutcomeV1::NotSent => CallOutcome::NotSent,
-        }
-    }
+fn write_grant(w: &mut Writer, grant: GrantId) {
+    w.u64(grant.index);
+    w.u32(grant.offset);
 }
 
-fn checked_id(id: &[u8]) -> Result<Text<'_>, FieldError> {
+fn read_grant(r: &mut Reader<'_>) -> Result<GrantId, Fault> {
+    Ok(GrantId {
+        index: r.u64("grant.index")?,
+        offset: r.u32("grant.offset")?,
+    })
+}
+
+fn checked_id(id: &[u8]) -> Result<&[u8], Fault> {
     if (1..=ADMISSION_ID_BYTES_MAX).contains(&id.len()) {
-        Ok(Text(id))
+        Ok(id)
     } else {
         let rule = format!(
             "must have 1 to {ADMISSION_ID_BYTES_MAX} bytes, has {}",
             id.len()
         );
-        Err(FieldError::new("admission_id", rule))
+        Err(Fault::invalid("admission_id", rule))
     }
 }

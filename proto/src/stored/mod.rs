@@ -9,10 +9,11 @@ mod batch;
 mod batch_v1;
 mod codec;
 mod error;
-mod field;
-mod list;
+mod fault;
 mod names;
 mod policy_v1;
+mod reader;
+mod writer;
 
 pub use batch::{BATCH_FORMAT, decode_batch, encode_batch};
 pub use codec::{Kind, decode_versioned, encode_versioned, format_of};

@@ -3,8 +3,8 @@
 //! Operations of one batch come for few targets, priorities and dimensions. A name met again costs a
 //! comparison instead of a check and an allocation.
 
-use super::field::FieldError;
-use super::list::Text;
+use super::fault::Fault;
+use super::reader::Reader;
 use crate::name::Name;
 use weir_admission::limits::DIMENSIONS_MAX;
 use weir_admission::{DimensionName, LimitName, Principal, PriorityName, TargetName, TenantName};
@@ -17,7 +17,7 @@ pub(super) struct Names {
     pub(super) principals: Recent<Principal, 2>,
     pub(super) priorities: Recent<PriorityName, 4>,
     pub(super) dimensions: Recent<DimensionName, DIMENSIONS_MAX>,
-    pub(super) limits: Recent<LimitName, 0>,
+    pub(super) limits: Recent<LimitName, 1>,
 }
 
 /// The last `SLOTS` different names of one kind.
@@ -36,23 +36,23 @@ impl<N, const SLOTS: usize> Default for Recent<N, SLOTS> {
 }
 
 impl<N: Name, const SLOTS: usize> Recent<N, SLOTS> {
-    /// The name that `text` is; `field` is where it stands.
-    pub(super) fn read(&mut self, field: &'static str, text: Text<'_>) -> Result<N, FieldError> {
+    /// Reads the name that stands at `field`.
+    pub(super) fn read(&mut self, r: &mut Reader<'_>, field: &'static str) -> Result<N, Fault> {
+        let text = r.bytes(field)?;
         let known = self
             .slots
             .iter()
             .flatten()
-            .find(|name| name.text().as_bytes() == text.0);
+            .find(|name| name.text().as_bytes() == text);
         match known {
             Some(name) => Ok(name.clone()),
             None => self.check(field, text),
         }
     }
 
-    fn check(&mut self, field: &'static str, text: Text<'_>) -> Result<N, FieldError> {
-        let text =
-            std::str::from_utf8(text.0).map_err(|_| FieldError::new(field, "must be UTF-8"))?;
-        let name = N::check(text).map_err(|rule| FieldError::new(field, rule))?;
+    fn check(&mut self, field: &'static str, text: &[u8]) -> Result<N, Fault> {
+        let text = std::str::from_utf8(text).map_err(|_| Fault::invalid(field, "must be UTF-8"))?;
+        let name = N::check(text).map_err(|rule| Fault::invalid(field, rule))?;
         if let Some(slot) = self.slots.get_mut(self.oldest) {
             *slot = Some(name.clone());
             self.oldest = (self.oldest + 1) % SLOTS;

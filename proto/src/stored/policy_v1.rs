@@ -1,210 +1,158 @@
-//! Format 1 of a policy.
-//!
-//! As in the operations, order is the format, and nothing here may change.
+//! Format 1 of a policy. As with the operations, nothing here may change.
 
-use super::field::FieldError;
-use super::list::{AtMost, Text};
+use super::fault::Fault;
 use super::names::Names;
-use serde::{Deserialize, Serialize};
+use super::reader::Reader;
+use super::writer::Writer;
 use std::collections::BTreeMap;
 use weir_admission::limits::{LIMITS_MAX, PRIORITIES_MAX, TENANT_WEIGHTS_MAX};
 use weir_admission::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, TenantName,
 };
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct PolicyV1<'a> {
-    #[serde(borrow)]
-    limits: AtMost<LimitV1<'a>, LIMITS_MAX>,
-    priorities: AtMost<(Text<'a>, u32), PRIORITIES_MAX>,
-    tenant_weights: AtMost<(Text<'a>, u32), TENANT_WEIGHTS_MAX>,
-    default_tenant_weight: u32,
-    reply_window_us: Option<u64>,
-    send_spread_us: Option<u64>,
-    horizon_us: u64,
-    headroom: HeadroomV1,
-    estimate: EstimateV1,
-    rejected_counts: bool,
-    estimate_sigmas_milli: u32,
+/// Writes a policy; refuses one that breaks a rule.
+pub(super) fn write(w: &mut Writer, policy: &Policy) -> Result<(), Fault> {
+    check(policy)?;
+    w.length(policy.limits.len());
+    for limit in &policy.limits {
+        write_limit(w, limit);
+    }
+    w.length(policy.priorities.len());
+    for priority in &policy.priorities {
+        w.text(priority.name.as_str());
+        w.u32(priority.weight);
+    }
+    w.length(policy.tenant_weights.len());
+    for (tenant, weight) in &policy.tenant_weights {
+        w.text(tenant.as_str());
+        w.u32(*weight);
+    }
+    w.u32(policy.default_tenant_weight);
+    w.optional_u64(policy.reply_window);
+    w.optional_u64(policy.send_spread);
+    w.u64(policy.horizon);
+    w.u32(number(policy.headroom, &HEADROOMS));
+    w.u32(number(policy.estimate, &ESTIMATES));
+    w.bool(policy.rejected_counts);
+    w.u32(policy.estimate_sigmas_milli);
+    Ok(())
 }
 
-#[derive(Serialize, Deserialize)]
-struct LimitV1<'a> {
-    #[serde(borrow)]
-    name: Text<'a>,
-    dimension: Text<'a>,
-    cap: u64,
-    per_us: u64,
-    kind: KindV1,
-    enforced_by: EnforcedByV1,
-    burst_us: Option<u64>,
-    initial_use: InitialUseV1,
-}
-
-/// An enum as it is stored, and the way there and back.
-macro_rules! stored_enum {
-    ($stored:ident is $domain:ident { $($variant:ident),+ }) => {
-        #[derive(Clone, Copy, Serialize, Deserialize)]
-        enum $stored { $($variant),+ }
-
-        impl From<$domain> for $stored {
-            fn from(value: $domain) -> Self {
-                match value { $($domain::$variant => $stored::$variant),+ }
-            }
-        }
-
-        impl From<$stored> for $domain {
-            fn from(value: $stored) -> Self {
-                match value { $($stored::$variant => $domain::$variant),+ }
-            }
-        }
+/// Reads a policy; refuses one that breaks a rule.
+pub(super) fn read(r: &mut Reader<'_>, names: &mut Names) -> Result<Policy, Fault> {
+    let policy = Policy {
+        limits: read_limits(r, names)?,
+        priorities: read_priorities(r, names)?,
+        tenant_weights: read_tenant_weights(r, names)?,
+        default_tenant_weight: r.u32("default_tenant_weight")?,
+        reply_window: r.optional_u64("reply_window_us")?,
+        send_spread: r.optional_u64("send_spread_us")?,
+        horizon: r.u64("horizon_us")?,
+        headroom: variant(r, "headroom", &HEADROOMS)?,
+        estimate: variant(r, "estimate", &ESTIMATES)?,
+        rejected_counts: r.bool("rejected_counts")?,
+        estimate_sigmas_milli: r.u32("estimate_sigmas_milli")?,
     };
+    check(&policy)?;
+    Ok(policy)
 }
 
-stored_enum!(KindV1 is Kind { Sliding, Bucket });
-stored_enum!(EnforcedByV1 is EnforcedBy { Provider, Us });
-stored_enum!(InitialUseV1 is InitialUse { Full, Empty });
-stored_enum!(HeadroomV1 is Headroom { Auto, On, Off });
-stored_enum!(EstimateV1 is Estimate { Learned, Reserve });
-
-impl<'a> PolicyV1<'a> {
-    /// The stored form; refuses a policy that breaks a rule.
-    pub(super) fn new(policy: &'a Policy) -> Result<Self, FieldError> {
-        check(policy)?;
-        Ok(PolicyV1 {
-            limits: AtMost::new(policy.limits.iter().map(LimitV1::new).collect()),
-            priorities: AtMost::new(
-                policy
-                    .priorities
-                    .iter()
-                    .map(|p| (p.name.as_str().into(), p.weight))
-                    .collect(),
-            ),
-            tenant_weights: AtMost::new(
-                policy
-                    .tenant_weights
-                    .iter()
-                    .map(|(t, w)| (t.as_str().into(), *w))
-                    .collect(),
-            ),
-            default_tenant_weight: policy.default_tenant_weight,
-            reply_window_us: policy.reply_window,
-            send_spread_us: policy.send_spread,
-            horizon_us: policy.horizon,
-            headroom: policy.headroom.into(),
-            estimate: policy.estimate.into(),
-            rejected_counts: policy.rejected_counts,
-            estimate_sigmas_milli: policy.estimate_sigmas_milli,
-        })
-    }
-
-    /// The policy; refuses one that breaks a rule.
-    pub(super) fn read(self, names: &mut Names) -> Result<Policy, FieldError> {
-        let policy = Policy {
-            limits: read_limits(self.limits, names)?,
-            priorities: read_priorities(self.priorities, names)?,
-            tenant_weights: read_tenant_weights(self.tenant_weights, names)?,
-            default_tenant_weight: self.default_tenant_weight,
-            reply_window: self.reply_window_us,
-            send_spread: self.send_spread_us,
-            horizon: self.horizon_us,
-            headroom: self.headroom.into(),
-            estimate: self.estimate.into(),
-            rejected_counts: self.rejected_counts,
-            estimate_sigmas_milli: self.estimate_sigmas_milli,
-        };
-        check(&policy)?;
-        Ok(policy)
-    }
+fn write_limit(w: &mut Writer, limit: &Limit) {
+    w.text(limit.name.as_str());
+    w.text(limit.dimension.as_str());
+    w.u64(limit.cap);
+    w.u64(limit.per);
+    w.u32(number(limit.kind, &KINDS));
+    w.u32(number(limit.enforced_by, &ENFORCERS));
+    w.optional_u64(limit.burst);
+    w.u32(number(limit.initial_use, &INITIAL_USES));
 }
 
-impl<'a> LimitV1<'a> {
-    fn new(limit: &'a Limit) -> Self {
-        LimitV1 {
-            name: limit.name.as_str().into(),
-            dimension: limit.dimension.as_str().into(),
-            cap: limit.cap,
-            per_us: limit.per,
-            kind: limit.kind.into(),
-            enforced_by: limit.enforced_by.into(),
-            burst_us: limit.burst,
-            initial_use: limit.initial_use.into(),
-        }
-    }
-
-    fn read(self, names: &mut Names) -> Result<Limit, FieldError> {
-        Ok(Limit {
-            name: names.limits.read("name", self.name)?,
-            dimension: names.dimensions.read("dimension", self.dimension)?,
-            cap: self.cap,
-            per: self.per_us,
-            kind: self.kind.into(),
-            enforced_by: self.enforced_by.into(),
-            burst: self.burst_us,
-            initial_use: self.initial_use.into(),
-        })
-    }
+fn read_limit(r: &mut Reader<'_>, names: &mut Names) -> Result<Limit, Fault> {
+    Ok(Limit {
+        name: names.limits.read(r, "name")?,
+        dimension: names.dimensions.read(r, "dimension")?,
+        cap: r.u64("cap")?,
+        per: r.u64("per_us")?,
+        kind: variant(r, "kind", &KINDS)?,
+        enforced_by: variant(r, "enforced_by", &ENFORCERS)?,
+        burst: r.optional_u64("burst_us")?,
+        initial_use: variant(r, "initial_use", &INITIAL_USES)?,
+    })
 }
 
-fn read_limits(
-    stored: AtMost<LimitV1<'_>, LIMITS_MAX>,
-    names: &mut Names,
-) -> Result<Vec<Limit>, FieldError> {
-    check_length("limits", &stored)?;
-    let limits = stored.kept.into_iter().enumerate();
-    limits
-        .map(|(i, l)| l.read(names).map_err(|e| e.within(&format!("limits[{i}]"))))
-        .collect()
+fn read_limits(r: &mut Reader<'_>, names: &mut Names) -> Result<Vec<Limit>, Fault> {
+    let length = r.length("limits", LIMITS_MAX)?;
+    let mut limits = Vec::with_capacity(length);
+    for i in 0..length {
+        let limit = read_limit(r, names);
+        limits.push(limit.map_err(|fault| fault.within(&format!("limits[{i}]")))?);
+    }
+    Ok(limits)
 }
 
-fn read_priorities(
-    stored: AtMost<(Text<'_>, u32), PRIORITIES_MAX>,
-    names: &mut Names,
-) -> Result<Vec<Priority>, FieldError> {
-    check_length("priorities", &stored)?;
-    let priorities = stored.kept.into_iter().enumerate();
-    priorities
-        .map(
-            |(i, (name, weight))| match names.priorities.read("name", name) {
-                Ok(name) => Ok(Priority { name, weight }),
-                Err(error) => Err(error.within(&format!("priorities[{i}]"))),
-            },
-        )
-        .collect()
+fn read_priorities(r: &mut Reader<'_>, names: &mut Names) -> Result<Vec<Priority>, Fault> {
+    let length = r.length("priorities", PRIORITIES_MAX)?;
+    let mut priorities = Vec::with_capacity(length);
+    for _ in 0..length {
+        let name = names.priorities.read(r, "priorities")?;
+        priorities.push(Priority {
+            name,
+            weight: r.u32("priorities")?,
+        });
+    }
+    Ok(priorities)
 }
 
 fn read_tenant_weights(
-    stored: AtMost<(Text<'_>, u32), TENANT_WEIGHTS_MAX>,
+    r: &mut Reader<'_>,
     names: &mut Names,
-) -> Result<BTreeMap<TenantName, u32>, FieldError> {
-    check_length("tenant_weights", &stored)?;
+) -> Result<BTreeMap<TenantName, u32>, Fault> {
+    let field = "tenant_weights";
     let mut weights = BTreeMap::new();
-    for (name, weight) in stored.kept {
-        let tenant = names.tenants.read("tenant_weights", name)?;
-        if let Some(before) = weights.insert(tenant, weight) {
-            let rule = format!("must name a tenant once, one has weights {before} and {weight}");
-            return Err(FieldError::new("tenant_weights", rule));
+    for _ in 0..r.length(field, TENANT_WEIGHTS_MAX)? {
+        let tenant = names.tenants.read(r, field)?;
+        if weights
+            .last_key_value()
+            .is_some_and(|(before, _)| *before >= tenant)
+        {
+            return Err(Fault::invalid(
+                field,
+                "must be in order of the tenants, each once",
+            ));
         }
+        weights.insert(tenant, r.u32(field)?);
     }
     Ok(weights)
 }
 
-fn check_length<T, const MAX: usize>(
-    field: &'static str,
-    list: &AtMost<T, MAX>,
-) -> Result<(), FieldError> {
-    if list.is_too_long() {
-        return Err(FieldError::new(
-            field,
-            format!("must be at most {MAX}, is {}", list.listed),
-        ));
-    }
-    Ok(())
-}
-
-fn check(policy: &Policy) -> Result<(), FieldError> {
+fn check(policy: &Policy) -> Result<(), Fault> {
     match policy.violations().into_iter().next() {
-        Some(violation) => Err(FieldError::new(violation.field, violation.description)),
+        Some(violation) => Err(Fault::invalid(violation.field, violation.description)),
         None => Ok(()),
     }
+}
+
+// Values of the enums, each at the number under which it is stored.
+const KINDS: [Kind; 2] = [Kind::Sliding, Kind::Bucket];
+const ENFORCERS: [EnforcedBy; 2] = [EnforcedBy::Provider, EnforcedBy::Us];
+const INITIAL_USES: [InitialUse; 2] = [InitialUse::Full, InitialUse::Empty];
+const HEADROOMS: [Headroom; 3] = [Headroom::Auto, Headroom::On, Headroom::Off];
+const ESTIMATES: [Estimate; 2] = [Estimate::Learned, Estimate::Reserve];
+
+fn number<T: PartialEq>(value: T, values: &[T]) -> u32 {
+    let place = values.iter().position(|listed| *listed == value);
+    place
+        .and_then(|place| u32::try_from(place).ok())
+        .unwrap_or(u32::MAX)
+}
+
+fn variant<T: Copy>(r: &mut Reader<'_>, field: &'static str, values: &[T]) -> Result<T, Fault> {
+    let number = r.u32(field)?;
+    let value = usize::try_from(number)
+        .ok()
+        .and_then(|number| values.get(number));
+    value
+        .copied()
+        .ok_or_else(|| Fault::malformed(field, "is no value that is known"))
 }

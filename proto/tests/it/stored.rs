@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_admission::limits::{BATCH_OPERATIONS_MAX, TENANT_WEIGHTS_MAX};
-use weir_admission::{Operation, Stamp, TenantName};
+use weir_admission::{Amounts, Operation, Stamp, TenantName};
 use weir_proto::limits::{STORED_BATCH_BYTES_MAX, STORED_VALUE_BYTES_MAX};
 use weir_proto::stored::{
     Kind, StoredError, decode_batch, decode_versioned, encode_batch, encode_versioned, format_of,
@@ -126,7 +126,7 @@ fn a_batch_too_long_is_not_written() {
 #[test]
 fn too_many_operations_are_neither_written_nor_read() {
     let seeds = vec![Operation::Seed([0; 16]); BATCH_OPERATIONS_MAX + 1];
-    let rule = "batch is invalid: operations must be at most 512";
+    let rule = "batch is invalid: operations must be at most 512, is 513";
     assert_eq!(said(encode_batch(Stamp::ZERO, &seeds).unwrap_err()), rule);
 
     let mut bytes = encode_batch(Stamp::ZERO, &seeds[1..]).unwrap().to_vec();
@@ -297,4 +297,79 @@ fn versioned_values_are_refused_alike() {
     let too_long = "snapshot meta is too long, at most 8388608 bytes are allowed";
     assert_eq!(said(encode_versioned(META, &huge).unwrap_err()), too_long);
     assert_eq!(read(META, &vec![3; STORED_VALUE_BYTES_MAX + 1]), too_long);
+}
+
+/// Batches are written by hand, in the encoding that serde and bincode would give them.
+#[test]
+fn batches_are_in_the_encoding_of_every_other_value() {
+    let kind = Kind {
+        name: "batch",
+        format: 1,
+    };
+    let admit = fixtures::admit();
+    let pairs = |amounts: &Amounts| -> Vec<(String, u64)> {
+        amounts
+            .iter()
+            .map(|(name, units)| (name.to_string(), units))
+            .collect()
+    };
+    let by_serde = (
+        (5_u64, 1_u64, 0_u32),
+        admit.target.as_str(),
+        admit.tenant.as_str(),
+        admit.principal.as_str(),
+        admit.priority.as_str(),
+        &admit.admission_id,
+        admit.attempt,
+        admit.ask,
+        pairs(&admit.cost),
+        pairs(&admit.cost_max),
+        admit.labels_digest,
+        admit.deadline,
+        admit.dry_run,
+    );
+    assert_eq!(
+        batch(),
+        encode_versioned(kind, &by_serde).unwrap(),
+        "an ask"
+    );
+}
+
+#[test]
+fn a_value_has_one_encoding_only() {
+    let release = fixtures::batches_v1().remove(3);
+    assert_eq!(release.stamp, Stamp::from_micros(251));
+    let release = encode_batch(release.stamp, &release.operations).unwrap();
+    let wide = replaced(&release, &[251, 251, 0], &[251, 250, 0]);
+    assert_eq!(
+        said(decode_batch(&wide).unwrap_err()),
+        "batch is malformed: stamp is an integer in more bytes than it needs"
+    );
+    let admit = batch();
+    let swapped = replaced(&admit, b"requests\x01", b"xequests\x01");
+    assert_eq!(
+        said(decode_batch(&swapped).unwrap_err()),
+        "batch is invalid: operations[0].cost must be in order of the dimensions, each once"
+    );
+}
+
+#[test]
+fn bytes_that_are_no_encoding_name_their_field() {
+    let mut bytes = batch();
+    *bytes.last_mut().unwrap() = 2;
+    assert_eq!(
+        said(decode_batch(&bytes).unwrap_err()),
+        "batch is malformed: operations[0].dry_run is neither 0 nor 1"
+    );
+    let mut bytes = batch();
+    bytes[3] = 8;
+    assert_eq!(
+        said(decode_batch(&bytes).unwrap_err()),
+        "batch is malformed: operations[0].kind is no kind of operation"
+    );
+    bytes[3] = 254;
+    assert_eq!(
+        said(decode_batch(&bytes).unwrap_err()),
+        "batch is malformed: operations[0].kind is no integer of at most 64 bits"
+    );
 }

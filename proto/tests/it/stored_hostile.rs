@@ -41,11 +41,10 @@ const KIND: Kind = Kind {
     format: 1,
 };
 
-/// What decodes holds valid values only: it can be stored again and comes back.
+/// What decodes holds valid values only, and is written as the very bytes it was read from.
 fn check(bytes: &[u8]) {
     if let Ok((stamp, operations)) = decode_batch(bytes) {
-        let again = encode_batch(stamp, &operations).unwrap();
-        assert_eq!(decode_batch(&again).unwrap(), (stamp, operations));
+        assert_eq!(encode_batch(stamp, &operations).unwrap(), bytes);
     }
 }
 
