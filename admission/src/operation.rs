@@ -188,7 +188,7 @@ pub struct Release {
     pub principal: Principal,
     /// The grant.
     pub grant: GrantId,
-    /// Units used; a missing dimension keeps its estimate.
+    /// Units used; a missing dimension keeps its estimate, one that no limit counts is ignored.
     pub actual: Amounts,
     /// How the call ended.
     pub outcome: CallOutcome,

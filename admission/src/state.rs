@@ -251,7 +251,7 @@ impl State {
             self.now.as_micros(),
         );
         let target = self.remembered(&release.target)?;
-        let known = known(target, &release.actual)?;
+        let known = settled(target, &release.actual);
         target
             .release(now, release.grant, owner, &known, release.outcome)
             .map(Outcome::Release)
@@ -397,6 +397,19 @@ fn known(target: &Target, amounts: &Amounts) -> Result<Known, Refusal> {
         }
     }
     Ok(known)
+}
+
+/// Units by slot of a call that is over. A dimension that no limit counts any more is left out: the caller
+/// cannot know of the change, and the grant must end all the same.
+fn settled(target: &Target, actual: &Amounts) -> Known {
+    let mut known = [None; DIMENSIONS_MAX];
+    for (dimension, units) in actual.iter() {
+        let slot = target.slot_of(dimension);
+        if let Some(place) = slot.and_then(|slot| known.get_mut(slot)) {
+            *place = Some(units);
+        }
+    }
+    known
 }
 
 fn bounds(target: &Target, cost: &Amounts, cost_max: &Amounts) -> Result<Bounds, Refusal> {

@@ -227,7 +227,7 @@ impl Target {
 
     fn cancel_grant(&mut self, now: u64, key: AdmissionKey, id: GrantId) -> CancelOutcome {
         let Some(grant) = self.end(now, id, false) else {
-            return CancelOutcome::Stale;
+            return CancelOutcome::Nothing;
         };
         self.settle(now, &grant, &Units::default(), Ending::Over(None));
         self.hold_nothing(now, key);
