@@ -7,10 +7,14 @@
 //! - A hole panics. The writer sends a compaction first ([`Round::compact`]).
 //! - Opening cuts off whatever it cannot read at the end of the newest file. [`Guard`] refuses the cut
 //!   if those bytes were durable.
+//! - A read races with the removal of old files: [`Engine::read`] asks again before it believes an
+//!   error.
+//! - Blocks that were read are cached per thread under a name that is not unique in a process: see
+//!   [`on_fresh_thread`].
 //! - Entries must be protobuf messages: a `BytesValue` carries our record.
 
 use super::OpenError;
-use super::guard::Guard;
+use super::guard::{Guard, lock};
 use super::record;
 use crate::disk::{Disk, DiskFile, Open};
 use protobuf::well_known_types::BytesValue;
@@ -20,8 +24,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Key of a group's hard state.
 const HARD: &[u8] = b"hard";
@@ -47,6 +51,8 @@ pub(super) struct Sizes {
 pub(super) struct Engine {
     inner: raft_engine::Engine<Files>,
     guard: Arc<Guard>,
+    /// Held while old files are taken away.
+    purging: Mutex<()>,
 }
 
 impl Engine {
@@ -73,7 +79,11 @@ impl Engine {
         });
         let opened = catch_panic(|| raft_engine::Engine::open_with_file_system(config, files));
         match opened {
-            Ok(Ok(inner)) => Ok(Self { inner, guard }),
+            Ok(Ok(inner)) => Ok(Self {
+                inner,
+                guard,
+                purging: Mutex::new(()),
+            }),
             Ok(Err(error)) => Err(place(dir, &guard, error.to_string())),
             Err(panic) => Err(place(dir, &guard, panic)),
         }
@@ -115,18 +125,25 @@ impl Engine {
         range: Range<u64>,
         max_bytes: Option<usize>,
     ) -> io::Result<Vec<Vec<u8>>> {
-        let mut found: Vec<BytesValue> = Vec::new();
-        let read = catch_panic(|| {
-            self.inner.fetch_entries_to::<Record>(
-                group,
-                range.start,
-                range.end,
-                max_bytes,
-                &mut found,
-            )
-        });
+        let read = || {
+            let mut found: Vec<BytesValue> = Vec::new();
+            let (from, to) = (range.start, range.end);
+            self.inner
+                .fetch_entries_to::<Record>(group, from, to, max_bytes, &mut found)
+                .map(|_| found)
+        };
+        let first = on_fresh_thread(read);
+        let read = match first {
+            Ok(Ok(_)) => first,
+            Ok(Err(_)) | Err(_) => {
+                // The engine may have moved the entries, and taken their file away, between looking up
+                // where they are and reading them. An error while it stands still is one.
+                let _still = lock(&self.purging);
+                on_fresh_thread(read)
+            }
+        };
         match read {
-            Ok(Ok(_)) => Ok(found.iter_mut().map(BytesValue::take_value).collect()),
+            Ok(Ok(mut found)) => Ok(found.iter_mut().map(BytesValue::take_value).collect()),
             Ok(Err(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
             Err(panic) => Err(io::Error::new(io::ErrorKind::InvalidData, panic)),
         }
@@ -134,7 +151,8 @@ impl Engine {
 
     /// Reuses or deletes files that nobody needs. An error is final.
     pub(super) fn purge_files(&self) {
-        match catch_panic(|| self.inner.purge_expired_files()) {
+        let _moving = lock(&self.purging);
+        match on_fresh_thread(|| self.inner.purge_expired_files()) {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => self.guard.fail("log purge", &error),
             Err(panic) => self.guard.fail("log purge", &panic),
@@ -143,7 +161,7 @@ impl Engine {
 }
 
 /// Where an error met while opening has its cause.
-fn place(dir: &Path, guard: &Guard, why: String) -> OpenError {
+pub(super) fn place(dir: &Path, guard: &Guard, why: String) -> OpenError {
     if let Some(damage) = guard.damage() {
         return OpenError::Lost {
             path: damage.path,
@@ -158,6 +176,20 @@ fn place(dir: &Path, guard: &Guard, why: String) -> OpenError {
             why,
         },
     }
+}
+
+/// Runs what reads entries on a thread of its own and waits for it. The engine keeps the last block it
+/// read per thread and knows it by file number and offset alone: of two logs in one process, or of one
+/// that was opened again, it would give entries of the wrong one. Reads that miss our cache are rare
+/// and large, so a thread each is cheap.
+fn on_fresh_thread<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || catch_panic(run));
+        let thread = thread.map_err(|error| format!("no thread to read the log: {error}"))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err("the reading thread panicked".to_owned()))
+    })
 }
 
 /// Runs foreign code that may panic; gives the panic's message. (Built with `panic = "abort"` the

@@ -1,6 +1,6 @@
 //! Opening a log: what is checked, and the threads that serve it.
 
-use super::engine::{Engine, Sizes};
+use super::engine::{self, Engine, Sizes};
 use super::group::GroupState;
 use super::guard::Guard;
 use super::mark::Mark;
@@ -32,6 +32,8 @@ pub struct LogOptions {
     pub file_bytes: u64,
     /// Bytes of all log files above which old ones are reused; at least two files.
     pub files_bytes: u64,
+    /// How often to look for files that nobody needs; see [`limits::LOG_PURGE_EVERY_MS`].
+    pub purge_every: Duration,
     /// Bytes of log tails in memory; see [`limits::LOG_CACHE_BYTES`].
     pub cache_bytes: usize,
 }
@@ -47,6 +49,7 @@ impl LogOptions {
             worker: Worker::Thread,
             file_bytes: limits::LOG_FILE_BYTES,
             files_bytes: limits::LOG_FILES_BYTES,
+            purge_every: Duration::from_millis(limits::LOG_PURGE_EVERY_MS),
             cache_bytes: limits::LOG_CACHE_BYTES,
         }
     }
@@ -168,7 +171,7 @@ impl LogStore {
             files: options.files_bytes,
         };
         let engine = Arc::new(Engine::open(&dir, disk, guard.clone(), sizes)?);
-        let (groups, hards) = load(&engine, &dir, options)?;
+        let (groups, hards) = load(&engine, &guard, &dir, options)?;
         let counters = Arc::new(Counters::default());
         let writer = Writer::new(
             engine.clone(),
@@ -179,9 +182,16 @@ impl LogStore {
         );
         let (sender, queue) = mpsc::channel(limits::LOG_QUEUE_COMMANDS);
         let cell = Arc::new(EngineCell(RwLock::new(Some(engine))));
+        let every = options.purge_every;
         let ended = match options.worker {
-            Worker::Thread => start_threads(writer, queue, cell.clone(), guard.clone()),
-            Worker::Task => Ok(start_task(writer, queue, cell.clone(), guard.clone())),
+            Worker::Thread => start_threads(writer, queue, cell.clone(), guard.clone(), every),
+            Worker::Task => Ok(start_task(
+                writer,
+                queue,
+                cell.clone(),
+                guard.clone(),
+                every,
+            )),
         };
         Ok(LogStore {
             shared: Arc::new(Shared {
@@ -200,7 +210,12 @@ impl LogStore {
 type Loaded = (BTreeMap<u64, SharedGroup>, BTreeMap<u64, Hard>);
 
 /// Reads every entry of every group once: damage is found now and not when a peer asks for it.
-fn load(engine: &Engine, dir: &Path, options: &LogOptions) -> Result<Loaded, OpenError> {
+fn load(
+    engine: &Engine,
+    guard: &Guard,
+    dir: &Path,
+    options: &LogOptions,
+) -> Result<Loaded, OpenError> {
     let wrong = |group, why| OpenError::Group {
         dir: dir.to_path_buf(),
         group,
@@ -214,37 +229,44 @@ fn load(engine: &Engine, dir: &Path, options: &LogOptions) -> Result<Loaded, Ope
     let mut groups = BTreeMap::new();
     let mut hards = BTreeMap::new();
     for group in 0..shards {
-        let (state, hard) =
-            load_group(engine, group, cache_limit).map_err(|why| wrong(group, why))?;
+        let hard = load_hard(engine, group).map_err(|why| wrong(group, why))?;
+        let state = load_entries(engine, group, &hard, cache_limit).map_err(|why| {
+            let why = format!("shard {group}, {why}");
+            engine::place(dir, guard, why)
+        })?;
         groups.insert(group, Arc::new(Mutex::new(state)));
         hards.insert(group, hard);
     }
     Ok((groups, hards))
 }
 
-fn load_group(
-    engine: &Engine,
-    group: u64,
-    cache_limit: usize,
-) -> Result<(GroupState, Hard), String> {
+/// The hard state of a group, whose entries the engine must hold.
+fn load_hard(engine: &Engine, group: u64) -> Result<Hard, String> {
     let span = engine.span(group);
     let hard = match (engine.hard(group), &span) {
         (Some(bytes), _) => Hard::decode(&bytes).map_err(|error| format!("state: {error}"))?,
         (None, None) => Hard::default(),
         (None, Some(span)) => return Err(format!("entries {span:?}, but no vote and no bounds")),
     };
+    let Hard { start, end, .. } = hard;
+    let span = span.unwrap_or(0..0);
+    if start < end && (span.start > start || span.end < end) {
+        return Err(format!("entries {:?} expected, {span:?} found", start..end));
+    }
+    Ok(hard)
+}
+
+fn load_entries(
+    engine: &Engine,
+    group: u64,
+    hard: &Hard,
+    cache_limit: usize,
+) -> Result<GroupState, String> {
     let mut state = GroupState::new(cache_limit, hard.start);
     state.vote = hard.vote;
     state.purged = hard.purged;
     state.last = hard.purged;
     let mut next = hard.start;
-    if next < hard.end {
-        let span = span.unwrap_or(0..0);
-        if span.start > hard.start || span.end < hard.end {
-            let log = hard.start..hard.end;
-            return Err(format!("entries {log:?} expected, {span:?} found"));
-        }
-    }
     while next < hard.end {
         let records = engine
             .read(group, next..hard.end, Some(limits::LOG_READ_BYTES))
@@ -262,7 +284,7 @@ fn load_group(
         state.written(next, state.cuts());
     }
     state.committed = hard.committed.filter(|id| id.index < hard.end);
-    Ok((state, hard))
+    Ok(state)
 }
 
 fn start_threads(
@@ -270,6 +292,7 @@ fn start_threads(
     queue: mpsc::Receiver<Command>,
     cell: Arc<EngineCell>,
     guard: Arc<Guard>,
+    purge_every: Duration,
 ) -> io::Result<oneshot::Receiver<()>> {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let (tell, ended) = oneshot::channel();
@@ -277,8 +300,7 @@ fn start_threads(
     let purger = std::thread::Builder::new()
         .name("weir-log-purge".to_owned())
         .spawn(move || {
-            let every = Duration::from_millis(limits::LOG_PURGE_EVERY_MS);
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(purge_every) == Err(RecvTimeoutError::Timeout) {
                 let Ok(engine) = purge_cell.get() else { break };
                 engine.purge_files();
                 purge_guard.sync_mark();
@@ -309,10 +331,11 @@ fn start_task(
     queue: mpsc::Receiver<Command>,
     cell: Arc<EngineCell>,
     guard: Arc<Guard>,
+    purge_every: Duration,
 ) -> oneshot::Receiver<()> {
     let (tell, ended) = oneshot::channel();
     tokio::spawn(async move {
-        writer.run_task(queue).await;
+        writer.run_task(queue, purge_every).await;
         guard.sync_mark();
         cell.empty();
         // Nobody waits if the log was dropped and not closed.

@@ -170,8 +170,7 @@ impl Writer {
 
     /// Serves a queue as a task, which blocks its runtime while the disk works: for simulation, where
     /// threads would not be repeatable.
-    pub(super) async fn run_task(mut self, mut queue: mpsc::Receiver<Command>) {
-        let every = Duration::from_millis(limits::LOG_PURGE_EVERY_MS);
+    pub(super) async fn run_task(mut self, mut queue: mpsc::Receiver<Command>, every: Duration) {
         let mut purge_at = tokio::time::Instant::now() + every;
         loop {
             match tokio::time::timeout_at(purge_at, queue.recv()).await {

@@ -9,7 +9,7 @@ use openraft::{EntryPayload, OptionalSend, RaftLogReader, RaftSnapshotBuilder, S
 use std::io;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
-use weir_raft::log::{GroupLog, LogStore};
+use weir_raft::log::{GroupLog, LogOptions, LogStore};
 use weir_raft::types::{
     Applied, Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig,
 };
@@ -286,6 +286,57 @@ async fn old_entries_are_read_from_the_files() {
     let store = LogStore::open(&options).unwrap();
     assert_eq!(all(&mut group(&store, 1)).await, given);
     store.close().await.unwrap();
+}
+
+/// Old entries that are still needed are moved, and their files taken away, while they are read.
+#[tokio::test]
+async fn readers_do_not_notice_that_files_go_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LogOptions {
+        purge_every: std::time::Duration::from_millis(1),
+        cache_bytes: 0,
+        ..small_files(dir.path(), 2)
+    };
+    let store = LogStore::open(&options).unwrap();
+    let (mut quiet, mut busy) = (group(&store, 0), group(&store, 1));
+    append(&mut quiet, entries(1, 0..20, 500)).await.unwrap();
+    for index in 0..400 {
+        append(&mut busy, entries(1, index..index + 1, 3000))
+            .await
+            .unwrap();
+        if index % 10 == 9 {
+            busy.purge(id(1, index - 5)).await.unwrap();
+        }
+        assert_eq!(all(&mut quiet).await, entries(1, 0..20, 500));
+    }
+    store.close().await.unwrap();
+    let store = LogStore::open(&options).unwrap();
+    assert_eq!(all(&mut group(&store, 0)).await, entries(1, 0..20, 500));
+    store.close().await.unwrap();
+}
+
+/// Two logs of one process have blocks of the same number, offset and length; each gives its own.
+#[tokio::test]
+async fn two_logs_in_one_process_are_kept_apart() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut logs = Vec::new();
+    for (term, dir) in (1..).zip(&dirs) {
+        let options = LogOptions {
+            cache_bytes: 0,
+            ..LogOptions::new(dir.path(), 1)
+        };
+        let store = LogStore::open(&options).unwrap();
+        let mut log = group(&store, 0);
+        append(&mut log, entries(term, 0..10, 1000)).await.unwrap();
+        append(&mut log, entries(term, 10..20, 1000)).await.unwrap();
+        logs.push((term, store, log));
+    }
+    for index in 0..10 {
+        for (term, _, log) in &mut logs {
+            let read = log.try_get_log_entries(index..=index).await.unwrap();
+            assert_eq!(read, entries(*term, index..index + 1, 1000));
+        }
+    }
 }
 
 /// Groups share writes: many appends queued at once need few syncs.

@@ -9,8 +9,12 @@
 
 mod clock;
 mod cluster;
+mod crash;
+mod faulty;
 mod gate;
+mod identity;
 mod log_suite;
 mod network;
+mod snapshots;
 mod store;
 mod world;

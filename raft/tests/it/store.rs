@@ -64,8 +64,8 @@ pub(crate) fn open(dir: &std::path::Path, shards: u32) -> LogStore {
 /// Options with files so small that they rotate and are reused within a test.
 pub(crate) fn small_files(dir: &std::path::Path, shards: u32) -> LogOptions {
     LogOptions {
-        file_bytes: 64 * 1024,
-        files_bytes: 256 * 1024,
+        file_bytes: 8 * 1024,
+        files_bytes: 24 * 1024,
         cache_bytes: 32 * 1024,
         ..LogOptions::new(dir, shards)
     }
