@@ -60,6 +60,9 @@ pub(crate) struct Meter {
     pub(crate) guard: Guard,
     /// The pacer: cap time is spent up to here, in nanoseconds of cluster time.
     pub(crate) spent_until: i128,
+    /// The last start that found the credit whole. What was charged before it was forgiven with the credit
+    /// that overflowed, so it cannot be given back as well.
+    pub(crate) whole_at: u64,
     /// Starts that still count; only for a sliding limit.
     pub(crate) window: Option<Window>,
 }
@@ -96,6 +99,7 @@ impl Meter {
             slot,
             guard,
             spent_until: nanos(PERIOD_MAX).saturating_neg(),
+            whole_at: 0,
             window,
         }
     }
@@ -232,6 +236,9 @@ impl Meter {
         busy: Option<Micros>,
     ) {
         let floor = nanos(start).saturating_sub(self.burst(largest_call, busy));
+        if self.spent_until < floor {
+            self.whole_at = self.whole_at.max(start);
+        }
         self.spent_until = self
             .spent_until
             .max(floor)
@@ -241,15 +248,18 @@ impl Meter {
         }
     }
 
-    /// Replaces the cost of an earlier start: in the log if it still counts, in the pacer always.
+    /// Replaces the cost of an earlier start: in the log if it still counts; in the pacer, unless it would
+    /// give back what has been forgiven since.
     pub(crate) fn correct(&mut self, now: u64, start: u64, old: (u64, u128), new: (u64, u128)) {
         if let Some(window) = &mut self.window {
             window.correct(now, start, old, new);
         }
         let (before, after) = (self.cap_time(old.0), self.cap_time(new.0));
-        self.spent_until = self
-            .spent_until
-            .saturating_add(after.saturating_sub(before));
+        if after >= before || start >= self.whole_at {
+            self.spent_until = self
+                .spent_until
+                .saturating_add(after.saturating_sub(before));
+        }
     }
 
     /// Units that count against the cap now.
@@ -275,6 +285,7 @@ impl Meter {
             self.window = Some(theirs.with_period(mine.period()));
         }
         self.spent_until = self.spent_until.max(other.spent_until);
+        self.whole_at = self.whole_at.max(other.whole_at);
     }
 
     /// Assumes the whole cap was used just now.

@@ -56,6 +56,7 @@ canonical!(Meter {
     slot,
     guard,
     spent_until,
+    whole_at,
     window
 });
 canonical!(Retired { meter, until });

@@ -155,6 +155,7 @@ impl Target {
             taken.insert(*index);
             meter.window = other.window.clone();
             meter.spent_until = other.spent_until;
+            meter.whole_at = other.whole_at;
             return meter;
         }
         let longest = candidates
