@@ -52,6 +52,13 @@ impl Gated {
         self.clients.iter().map(ungated).sum()
     }
 
+    /// Writes every client's counts into the log.
+    pub fn log_stats(&self) {
+        for (worker, client) in self.clients.iter().enumerate() {
+            tracing::info!(worker, stats = ?client.stats(), "a worker's client");
+        }
+    }
+
     /// Sends the call that the guard stands for and settles it.
     async fn send(&self, guard: Guard, call: &Call<Place>) -> Step {
         if !guard.is_current() {

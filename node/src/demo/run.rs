@@ -108,6 +108,7 @@ pub async fn run_gated(
     let gap = gaps.longest(Instant::now());
     let (counts, asks) = (provider.counts(), activity.asks());
     let figures = fleet.stop(DRAIN_MAX).await;
+    activity.log_stats();
     let seconds =
         |at: Instant| usize::try_from((at - provider.epoch()).as_secs()).unwrap_or(usize::MAX);
     let failover = gaps
