@@ -1,7 +1,9 @@
 //! What a caller hears.
 
+use crate::limits::RETRY_IN_MAX;
 use crate::{Guard, Ticket};
 use std::time::Duration;
+use weir_proto::v1;
 
 /// The answer to one [`crate::Client::try_admit`].
 #[derive(Debug)]
@@ -35,6 +37,33 @@ pub struct Deferral {
 }
 
 impl Deferral {
+    /// What the cluster decided.
+    pub(crate) fn decided(deferred: v1::Deferred, ticket: Ticket) -> Deferral {
+        Deferral {
+            retry_in: Duration::from_micros(deferred.retry_in_us)
+                .clamp(Duration::from_millis(1), RETRY_IN_MAX),
+            earliest_in: Duration::from_micros(deferred.earliest_in_us),
+            place: deferred.place,
+            limit: deferred.limit,
+            place_until: Duration::from_micros(deferred.place_until_us),
+            ticket,
+            origin: Origin::Cluster,
+        }
+    }
+
+    /// What the client decides itself, knowing nothing.
+    pub(crate) fn local(origin: Origin, retry_in: Duration, ticket: Ticket) -> Deferral {
+        Deferral {
+            retry_in: retry_in.min(RETRY_IN_MAX),
+            earliest_in: Duration::ZERO,
+            place: 0,
+            limit: String::new(),
+            place_until: Duration::ZERO,
+            ticket,
+            origin,
+        }
+    }
+
     /// True if the client deferred the call itself, without a decision of the cluster.
     pub fn is_local(&self) -> bool {
         match self.origin {
@@ -68,8 +97,37 @@ pub struct Rejection {
     pub reason: RejectReason,
     /// Name of the limit that can never fit the cost, if that is the reason; otherwise empty.
     pub limit: String,
+    /// Cap of that limit and cost in its dimension, in units; otherwise zero.
+    pub cap: u64,
+    /// See `cap`.
+    pub cost: u64,
+    /// First possible start, if the deadline is the reason; otherwise zero.
+    pub earliest_in: Duration,
     /// One sentence, for people.
     pub message: String,
+}
+
+impl Rejection {
+    /// What the cluster decided.
+    pub(crate) fn decided(reason: RejectReason, rejected: v1::Rejected) -> Rejection {
+        Rejection {
+            reason,
+            limit: rejected.limit,
+            cap: rejected.cap,
+            cost: rejected.cost,
+            earliest_in: Duration::from_micros(rejected.earliest_in_us),
+            message: rejected.message,
+        }
+    }
+
+    /// Every answer was stale.
+    pub(crate) fn taken_over() -> Rejection {
+        let rejected = v1::Rejected {
+            message: "a newer attempt of this admission took over".to_owned(),
+            ..v1::Rejected::default()
+        };
+        Rejection::decided(RejectReason::Stale, rejected)
+    }
 }
 
 /// Why a call is rejected.
@@ -77,8 +135,10 @@ pub struct Rejection {
 pub enum RejectReason {
     /// The cost is above a cap: it can never be admitted under this policy.
     NeverFits,
-    /// Too many calls wait at this target, or for this tenant.
+    /// Too many calls wait at this target.
     QueueFull,
+    /// Too many calls of this tenant wait at this target.
+    TenantQueueFull,
     /// The earliest start is after the call's deadline.
     Deadline,
     /// The admission id was used before for another call.

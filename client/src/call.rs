@@ -1,7 +1,11 @@
 //! What a caller wants to do.
 
+use crate::{Error, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use weir_admission::limits::{ADMISSION_ID_BYTES_MAX, LABELS_MAX};
+use weir_admission::{Amounts, DimensionName, NameError, PriorityName, TargetName, TenantName};
+use weir_proto::v1::{AdmitRequest, CancelRequest};
 
 /// One logical call that wants to happen: who calls what, at which priority and cost.
 ///
@@ -80,5 +84,167 @@ impl Call {
     /// What is called.
     pub fn target(&self) -> &str {
         &self.target
+    }
+}
+
+/// A call that was checked, in the shape it travels in. What the cluster would refuse as malformed must
+/// not go out ungated either, so it is refused here already.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedCall {
+    pub(crate) target: TargetName,
+    /// Attempt and ask are filled in for each send.
+    pub(crate) ask: AdmitRequest,
+    /// The upper bound in every dimension: what an ungated call is charged until it ends.
+    pub(crate) bound: BTreeMap<String, u64>,
+}
+
+impl CheckedCall {
+    /// Checks a call against the rules of the wire, as far as they do not depend on a policy.
+    pub(crate) fn new(call: &Call) -> Result<CheckedCall, Error> {
+        let target = check_name("target", TargetName::new(&call.target))?;
+        check_name("tenant", TenantName::new(&call.tenant))?;
+        check_name("priority", PriorityName::new(&call.priority))?;
+        check(
+            !call.id.is_empty() && call.id.len() <= ADMISSION_ID_BYTES_MAX,
+            || format!("admission_id must be 1-{ADMISSION_ID_BYTES_MAX} bytes"),
+        )?;
+        let cost = check_amounts("cost", &call.cost)?;
+        let cost_max = check_amounts("cost_max", &call.cost_max)?;
+        check(!cost.is_zero(), || {
+            "cost must be above zero in one dimension".into()
+        })?;
+        for (dimension, most) in cost_max.iter() {
+            let least = cost.get(dimension).unwrap_or(0);
+            check(least <= most, || {
+                format!("cost_max[{dimension:?}] must not be below cost")
+            })?;
+        }
+        check(call.labels.len() <= LABELS_MAX, || {
+            format!("labels must be at most {LABELS_MAX}")
+        })?;
+        let mut bound = call.cost.clone();
+        bound.extend(
+            call.cost_max
+                .iter()
+                .map(|(name, units)| (name.clone(), *units)),
+        );
+        let ask = AdmitRequest {
+            target: call.target.clone(),
+            tenant: call.tenant.clone(),
+            priority: call.priority.clone(),
+            admission_id: call.id.clone(),
+            cost: call.cost.clone(),
+            cost_max: call.cost_max.clone(),
+            labels: call.labels.clone(),
+            ..AdmitRequest::default()
+        };
+        Ok(CheckedCall { target, ask, bound })
+    }
+
+    /// Gives up whatever the attempt got by asks up to the ticket's.
+    pub(crate) fn cancel(&self, ticket: Ticket) -> CancelRequest {
+        CancelRequest {
+            target: self.ask.target.clone(),
+            tenant: self.ask.tenant.clone(),
+            admission_id: self.ask.admission_id.clone(),
+            attempt: ticket.attempt,
+            ask: ticket.ask,
+        }
+    }
+}
+
+fn check(holds: bool, rule: impl FnOnce() -> String) -> Result<(), Error> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Error::Invalid { message: rule() })
+    }
+}
+
+fn check_name<T>(field: &str, name: Result<T, NameError>) -> Result<T, Error> {
+    name.map_err(|error| Error::Invalid {
+        message: format!("{field} {error}"),
+    })
+}
+
+/// Checks units per dimension, of a call or of what it used.
+pub(crate) fn check_amounts(field: &str, units: &BTreeMap<String, u64>) -> Result<Amounts, Error> {
+    let mut list = Vec::with_capacity(units.len());
+    for (dimension, units) in units {
+        let name = DimensionName::new(dimension);
+        list.push((
+            check_name(&format!("{field}[{dimension:?}]"), name)?,
+            *units,
+        ));
+    }
+    Amounts::new(list).map_err(|error| Error::Invalid {
+        message: format!("{field} {error}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> Call {
+        Call::new("openai/gpt-5", "acme", "p1").cost("tokens", 10)
+    }
+
+    #[test]
+    fn a_call_is_checked_before_anything_is_sent() {
+        let long = "x".repeat(129);
+        let many = |n: u32| (0..n).fold(call(), |call, n| call.label(format!("l{n}"), "v"));
+        let bad = [
+            (Call::new("", "acme", "p1").cost("tokens", 1), "target"),
+            (
+                Call::new("t", long.clone(), "p1").cost("tokens", 1),
+                "tenant",
+            ),
+            (Call::new("t", "acme", "p\n1").cost("tokens", 1), "priority"),
+            (call().id(""), "admission_id"),
+            (call().id(long.clone()), "admission_id"),
+            (Call::new("t", "acme", "p1"), "cost must be above zero"),
+            (
+                Call::new("t", "acme", "p1").cost("tokens", 0),
+                "cost must be above zero",
+            ),
+            (call().cost("", 1), "cost[\"\"]"),
+            (call().cost("money", u64::MAX), "cost"),
+            (call().cost_max("tokens", 9), "cost_max"),
+            (
+                (0..9).fold(call(), |call, n| call.cost(format!("d{n}"), 1)),
+                "cost",
+            ),
+            (many(9), "labels"),
+        ];
+        for (call, field) in bad {
+            match CheckedCall::new(&call) {
+                Err(Error::Invalid { message }) => {
+                    assert!(message.starts_with(field), "{message:?} is about {field:?}");
+                }
+                other => panic!("{field}: {other:?}"),
+            }
+        }
+        assert!(CheckedCall::new(&many(8)).is_ok());
+    }
+
+    #[test]
+    fn the_bound_is_the_upper_one_in_every_dimension() {
+        let call = call()
+            .cost("requests", 1)
+            .cost_max("tokens", 50)
+            .cost_max("images", 2);
+        let bound: Vec<_> = CheckedCall::new(&call).unwrap().bound.into_iter().collect();
+        let expected = [("images", 2), ("requests", 1), ("tokens", 50)];
+        assert_eq!(
+            bound,
+            expected.map(|(name, units)| (name.to_owned(), units))
+        );
+    }
+
+    #[test]
+    fn ids_are_random_unless_set() {
+        assert_ne!(call().admission_id(), call().admission_id());
+        assert_eq!(call().id("mine").admission_id(), "mine");
     }
 }

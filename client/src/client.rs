@@ -1,32 +1,70 @@
 //! The client as its users see it.
 
+use crate::asking::Asking;
+use crate::background::{self, Chore, ChoreKind};
+use crate::call::CheckedCall;
+use crate::limits::{CHORES_QUEUED_MAX, DRAIN_MAX, RETRY_MAX};
+use crate::lock::lock;
+use crate::route::Routes;
+use crate::shared::{Aim, Shared};
 use crate::stats::Stats;
-use crate::{Answer, Call, Error, Guard, Options, OptionsError, Ticket};
+use crate::{Answer, Call, Deferral, Error, Guard, Mode, Options, OptionsError, Ticket};
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use weir_admission::TargetName;
+use weir_proto::v1::{CancelRequest, CancelStatus, ReleaseRequest};
 
 /// A client of one cluster. Cheap to clone: clones share routes, connections and counts.
 ///
 /// One task works in the background of all clones. It ends when the last of them, and of the guards
-/// they gave out, is dropped.
-#[derive(Clone, Debug)]
+/// they gave out, is dropped; then it still has [`DRAIN_MAX`] to deliver what is left.
+#[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(crate) owner: Arc<Owner>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    options: Options,
+/// Keeps the background task alive: when the last owner goes, its queue closes and it ends.
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+    chores: mpsc::Sender<Chore>,
+    background: JoinHandle<()>,
+}
+
+/// The answer to [`Client::cancel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// A waiting place was given up.
+    PlaceDropped,
+    /// An unused grant was given back with its charge.
+    GrantRefunded,
+    /// Nothing was there.
+    Nothing,
+    /// A newer ask or attempt was seen: nothing changed.
+    Stale,
 }
 
 impl Client {
     /// Checks the options and makes a client. Sends nothing: the cluster may be down.
     ///
-    /// Must be called inside a tokio runtime, where the background task lives.
+    /// Must be called inside a tokio runtime with its timer enabled, where the background task lives.
     pub fn new(options: Options) -> Result<Client, OptionsError> {
         options.check()?;
-        tokio::runtime::Handle::try_current().map_err(|_| OptionsError::NoRuntime)?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| OptionsError::NoRuntime)?;
+        let routes = Routes::new(&options.seeds).ok_or(OptionsError::Seeds { count: 0 })?;
+        let shared = Arc::new(Shared::new(options, routes, Instant::now()));
+        let (chores, queue) = mpsc::channel(CHORES_QUEUED_MAX);
+        let background = runtime.spawn(background::run(shared.clone(), queue));
         Ok(Client {
-            shared: Arc::new(Shared { options }),
+            owner: Arc::new(Owner {
+                shared,
+                chores,
+                background,
+            }),
         })
     }
 
@@ -37,43 +75,142 @@ impl Client {
     /// by default) is slept through here. Holds the caller for at most [`Options::answer_within`] plus
     /// that, or the call's deadline.
     ///
-    /// Dropping the future gives up what it may have got, and without a ticket its place too.
+    /// Dropping the future of a new attempt gives up its place and what it may have got. With a ticket
+    /// both wait for the caller to come back with it.
     pub async fn try_admit(&self, call: &Call, ticket: Option<Ticket>) -> Result<Answer, Error> {
-        let _ = (&self.shared.options, call, ticket);
-        Err(Error::Unavailable {
-            message: "no route".into(),
-            may_have_happened: false,
-        })
+        let deadline_at = deadline_of(call);
+        let mut asking = Asking::new(self.owner.clone(), CheckedCall::new(call)?, ticket);
+        asking.decide(deadline_at).await
     }
 
     /// Waits until the call may start: until it is admitted, rejected, or its deadline passes.
     ///
     /// Dropping the future gives up its place in line.
     pub async fn admit_wait(&self, call: &Call) -> Result<Guard, Error> {
-        let _ = call;
-        Err(Error::Unavailable {
-            message: "no route".into(),
-            may_have_happened: false,
-        })
+        let deadline_at = deadline_of(call);
+        let mut asking = Asking::new(self.owner.clone(), CheckedCall::new(call)?, None);
+        loop {
+            asking.keep_hold();
+            let deferral = match asking.decide(deadline_at).await? {
+                Answer::Admitted(guard) => return Ok(guard),
+                Answer::Rejected(rejection) => return Err(Error::Rejected(rejection)),
+                Answer::Deferred(deferral) => deferral,
+            };
+            asking.keep_hold();
+            let pause = pause_before(&deferral, deadline_at).ok_or(Error::DeadlinePassed)?;
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// Gives up a place in line, or a grant that was not used. Nothing newer than the ticket is undone.
-    pub async fn cancel(&self, call: &Call, ticket: Ticket) -> Result<(), Error> {
-        let _ = (call, ticket);
-        Err(Error::Unavailable {
-            message: "no route".into(),
-            may_have_happened: false,
+    /// Repeated for up to ten seconds.
+    pub async fn cancel(&self, call: &Call, ticket: Ticket) -> Result<Cancellation, Error> {
+        let call = CheckedCall::new(call)?;
+        let shared = &self.owner.shared;
+        let aim = Aim::Target(call.target.clone());
+        let until = Instant::now() + RETRY_MAX;
+        let try_timeout = shared.options.try_timeout;
+        let delivered = shared
+            .deliver(&aim, call.cancel(ticket), try_timeout, until)
+            .await;
+        let answer = delivered.map_err(|undelivered| undelivered.error)?;
+        Ok(match answer.status() {
+            CancelStatus::PlaceDropped => Cancellation::PlaceDropped,
+            CancelStatus::GrantRefunded => Cancellation::GrantRefunded,
+            CancelStatus::Nothing | CancelStatus::Unspecified => Cancellation::Nothing,
+            CancelStatus::Stale => Cancellation::Stale,
         })
     }
 
     /// What this client and its clones counted.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        self.owner.shared.stats()
     }
 
-    /// Sends what is left to send (releases, cancels, reports), for at most
-    /// [`crate::limits::DRAIN_MAX`], and answers what was counted. Other clones still work.
+    /// Sends what is left to send (releases, cancels, reports), for at most [`DRAIN_MAX`], and answers
+    /// what was counted. Other clones and guards still work afterwards.
     pub async fn shutdown(self) -> Stats {
-        self.stats()
+        let shared = self.owner.shared.clone();
+        let until = Instant::now() + DRAIN_MAX;
+        match Arc::into_inner(self.owner) {
+            Some(Owner {
+                chores, background, ..
+            }) => {
+                drop(chores);
+                // It ends by itself within the same bound; only a panic could end it otherwise.
+                let _ended = tokio::time::timeout_at(until, background).await;
+            }
+            None => shared.drained(until).await,
+        }
+        shared.stats()
     }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("options", &self.owner.shared.options)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Owner {
+    /// Lets the background release a grant.
+    pub(crate) fn release_later(&self, target: TargetName, request: ReleaseRequest) {
+        self.do_later(target, ChoreKind::Release(request));
+    }
+
+    /// Lets the background give up what an attempt got.
+    pub(crate) fn cancel_later(&self, target: TargetName, request: CancelRequest) {
+        self.do_later(target, ChoreKind::Cancel(request));
+    }
+
+    fn do_later(&self, target: TargetName, kind: ChoreKind) {
+        let chore = Chore {
+            target,
+            kind,
+            until: Instant::now() + RETRY_MAX,
+        };
+        self.shared.chores_pending.fetch_add(1, Ordering::Relaxed);
+        if self.chores.try_send(chore).is_err() {
+            self.shared.chore_done(false);
+        }
+    }
+
+    /// A call on the target was decided by this version of its policy, which the local mode will need.
+    pub(crate) fn decided_by(&self, target: &TargetName, policy_version: u64) {
+        match self.shared.options.mode {
+            Mode::Open | Mode::Closed => {}
+            Mode::Local => {
+                let mut shares = lock(&self.shared.shares);
+                if shares.decided_by(target, policy_version, Instant::now()) {
+                    self.shared.nudge.notify_one();
+                }
+            }
+        }
+    }
+}
+
+fn deadline_of(call: &Call) -> Option<Instant> {
+    // A deadline beyond the clock's end is none.
+    call.deadline
+        .and_then(|deadline| Instant::now().checked_add(deadline))
+}
+
+/// How long to wait before coming back; `None` if the deadline passes before.
+///
+/// A pause that the cluster chose is kept, for it says when asking can succeed. One that the client chose
+/// is cut to half of the time left, so that the last moments are used as well.
+fn pause_before(deferral: &Deferral, deadline_at: Option<Instant>) -> Option<Duration> {
+    let Some(deadline_at) = deadline_at else {
+        return Some(deferral.retry_in);
+    };
+    let left = deadline_at.saturating_duration_since(Instant::now());
+    let pause = if deferral.is_local() {
+        deferral.retry_in.min(left / 2)
+    } else {
+        deferral.retry_in
+    };
+    (pause < left).then_some(pause)
 }

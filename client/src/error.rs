@@ -24,10 +24,18 @@ pub enum Error {
         /// What is not allowed.
         message: String,
     },
-    /// Another version is in force than the one expected. Read it again, then decide.
+    /// Another version of a policy is in force than the one expected. Read it again, then decide.
     #[error("conflict: {message}")]
     Conflict {
-        /// Which version is in force.
+        /// One sentence for people.
+        message: String,
+        /// The version in force; 0 if there is none.
+        version: u64,
+    },
+    /// The shard has as many targets as it may have. Never retried.
+    #[error("full: {message}")]
+    Full {
+        /// One sentence for people.
         message: String,
     },
     /// [`crate::Client::admit_wait`]: the call can never be admitted this way.
@@ -64,6 +72,7 @@ impl Error {
             | Error::TargetUnknown { .. }
             | Error::Denied { .. }
             | Error::Conflict { .. }
+            | Error::Full { .. }
             | Error::Rejected(_)
             | Error::DeadlinePassed => false,
         }
@@ -81,6 +90,7 @@ impl Error {
             | Error::TargetUnknown { .. }
             | Error::Denied { .. }
             | Error::Conflict { .. }
+            | Error::Full { .. }
             | Error::Rejected(_)
             | Error::DeadlinePassed
             | Error::Overloaded => false,

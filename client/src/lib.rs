@@ -31,20 +31,35 @@
 
 mod admin;
 mod answer;
+mod asking;
+mod background;
+mod breaker;
 mod call;
 mod client;
+mod connections;
 mod error;
+mod failure;
+mod grant;
 mod guard;
 pub mod limits;
+mod local;
+mod lock;
 mod options;
+mod retry;
+mod route;
+mod rpc;
+mod shared;
 mod stats;
 mod ticket;
+mod ungated;
+mod zone;
 
 pub use admin::TargetList;
 pub use answer::{Answer, Deferral, Origin, RejectReason, Rejection};
 pub use call::Call;
-pub use client::Client;
+pub use client::{Cancellation, Client};
 pub use error::Error;
+pub use grant::{Grant, GrantError};
 pub use guard::{Extension, Guard, Outcome, Settlement};
 pub use options::{Connector, Mode, Options, OptionsError};
 pub use stats::Stats;

@@ -15,6 +15,9 @@ pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Longest time one attempt, release, cancel, extension or report is retried. The cluster remembers a
 /// settled admission longer than this, so a retry always meets the memory of its first try.
 pub const RETRY_MAX: Duration = Duration::from_micros(CLIENT_RETRY_MAX);
+/// A try that a deadline cuts shorter than this (or than the try timeout, if that is less) blames
+/// nobody when it goes unanswered: it says more about the deadline than about the cluster.
+pub const FAIR_TRY_MIN: Duration = Duration::from_millis(50);
 /// Sends of one decision. Reached only if nodes answer at once and wrongly.
 pub const SENDS_PER_DECISION_MAX: u32 = 64;
 /// Hints followed in a row without a pause: nodes that name each other must not make a hot loop.
@@ -44,13 +47,35 @@ pub const PROBE_MAX: Duration = Duration::from_millis(750);
 pub const PROBES_TO_CLOSE: u32 = 2;
 /// Probing stops when no call wanted the shard for this long and nothing is left to report.
 pub const PROBE_IDLE: Duration = Duration::from_secs(30);
+/// How much slower a shard is probed that no call wants, while something is left to report.
+pub const PROBE_IDLE_SLOWDOWN: u32 = 8;
+/// Late answers of one shard are warned of at most this often.
+pub const LATE_WARNING_EVERY: Duration = Duration::from_secs(60);
+/// How often the background looks whether something is due while a shard is out, reports are pending
+/// or routes are wanted. Otherwise it sleeps until it is called.
+pub const TICK: Duration = Duration::from_millis(50);
 /// Shortest pause between two refreshes of the routes.
 pub const REFRESH_MIN: Duration = Duration::from_millis(100);
 /// A node that did not answer is asked last for this long.
-pub const SUSPECT_FOR: Duration = Duration::from_secs(1);
+pub const SUSPECT_FOR: Duration = Duration::from_millis(500);
+/// Blame for a connection that failed or broke. Asking again costs nothing, and packets get lost.
+pub const BLAME_BROKEN: u32 = 1;
+/// Blame for a whole try without an answer.
+pub const BLAME_HUNG: u32 = 2;
+/// Blame, gathered without an answer in between, from which on not even a hint to the node is followed
+/// while it is suspect: followers name a dead leader until they have elected another.
+pub const BLAME_TO_AVOID: u32 = 4;
 /// Unanswered tries in a row after which a node gets a new connection: one that lost its packets for a
 /// while may take a minute to notice that they flow again.
-pub const TRIES_PER_CONNECTION_MAX: u32 = 4;
+pub const TRIES_PER_CONNECTION_MAX: u32 = 2;
+
+/// Longest time a connection may take to be made.
+pub const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long an operator's question to one node may take: nodes ask each other to answer it.
+pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Times that leaders are asked for their targets before a list is answered with shards missing.
+pub const LIST_ROUNDS_MAX: u32 = 3;
 
 /// Releases and cancels that wait for the background. Beyond it they are dropped and counted: their
 /// charge leaves the cap by itself.
@@ -63,6 +88,8 @@ pub const UNGATED_MAX: usize = 10_000;
 pub const REPORT_CALLS_MAX: usize = 256;
 /// Targets whose policy is kept for the local mode. The oldest is forgotten first.
 pub const LOCAL_TARGETS_MAX: usize = 1_000;
+/// Shortest pause between two looks at the policy of one target.
+pub const POLICY_TRY_MIN: Duration = Duration::from_secs(1);
 /// How often the policy of a target in use is looked at again in the local mode.
 pub const POLICY_REFRESH: Duration = Duration::from_secs(60);
 /// Time the background has after the last client is dropped.

@@ -1,5 +1,7 @@
 //! What a client counts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Counts since the client was made. Each only grows, except those said to be a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -42,4 +44,36 @@ pub struct Stats {
     /// Releases and cancels given up: the queue was full or no answer came in time. Their charge leaves
     /// the cap by itself.
     pub releases_lost: u64,
+}
+/// The live counters behind [`Stats`]; levels are computed when asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) admitted: Counter,
+    pub(crate) deferred: Counter,
+    pub(crate) deferred_locally: Counter,
+    pub(crate) rejected: Counter,
+    pub(crate) asks: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) late_answers: Counter,
+    pub(crate) stale_answers: Counter,
+    pub(crate) ungated_open: Counter,
+    pub(crate) ungated_local: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) reports_done: Counter,
+    pub(crate) reports_lost: Counter,
+    pub(crate) releases_lost: Counter,
+}
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }

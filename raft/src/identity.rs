@@ -16,7 +16,7 @@
 //! ```
 
 use crate::NodeId;
-use crate::disk::{Disk, DiskLock, ask_for_lock, read_all, write_whole};
+use crate::disk::{Disk, DiskLock, read_all, write_whole};
 use crate::limits::IDENTITY_BYTES;
 use std::fmt;
 use std::io;
@@ -123,8 +123,7 @@ impl DataDir {
         check(disk, path, identity)?;
         disk.create_dir(path).map_err(at)?;
         let lock_path = path.join(LOCK);
-        let lock = ask_for_lock(|| disk.lock(&lock_path), |lock| matches!(lock, Ok(None)));
-        let Some(lock) = lock.map_err(at)? else {
+        let Some(lock) = disk.lock(&lock_path).map_err(at)? else {
             return Err(IdentityError::Locked { path: lock_path });
         };
         // ... then for certain: another process may have been here since.

@@ -134,13 +134,6 @@ pub const MEMBERS_MAX: usize = 7;
 /// Bytes of a cluster's name.
 pub const CLUSTER_NAME_BYTES: usize = 128;
 
-/// Times a lock is asked for before it counts as taken, and milliseconds between two of them. A process
-/// that was just killed takes a moment to let go, and one that starts a child holds its locks twice
-/// until the child runs.
-pub const LOCK_ATTEMPTS: u32 = 50;
-/// See above; a second in all.
-pub const LOCK_PAUSE_MS: u64 = 20;
-
 const _: () = assert!(LOG_WRITE_BYTES <= LOG_QUEUE_BYTES);
 const _: () = assert!(LOG_FILE_BYTES * 2 <= LOG_FILES_BYTES);
 const _: () = assert!(LOG_READ_BYTES <= LOG_WRITE_BYTES);

@@ -41,6 +41,7 @@ fn client_exit(error: &weir_client::Error) -> Exit {
         Error::Unavailable { .. } | Error::Overloaded => Exit::Unavailable,
         Error::TargetUnknown { .. }
         | Error::Conflict { .. }
+        | Error::Full { .. }
         | Error::Rejected(_)
         | Error::DeadlinePassed
         | Error::Internal { .. } => Exit::Failed,

@@ -6,11 +6,9 @@ pub mod sim;
 
 pub use real::RealDisk;
 
-use crate::limits;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,19 +57,6 @@ pub trait DiskFile: Send + Sync {
     fn truncate(&self, len: u64) -> io::Result<()>;
     /// Returns when everything written is durable (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
-}
-
-/// Asks for something that another process may hold until it is given or the attempts of [`limits`] are
-/// used up, and gives the last answer.
-pub(crate) fn ask_for_lock<T>(mut ask: impl FnMut() -> T, taken: impl Fn(&T) -> bool) -> T {
-    for _ in 1..limits::LOCK_ATTEMPTS {
-        let answer = ask();
-        if !taken(&answer) {
-            return answer;
-        }
-        std::thread::park_timeout(Duration::from_millis(limits::LOCK_PAUSE_MS));
-    }
-    ask()
 }
 
 /// Reads a whole file of at most `limit` bytes.

@@ -16,7 +16,7 @@
 use super::OpenError;
 use super::guard::{Guard, lock};
 use super::record;
-use crate::disk::{Disk, DiskFile, Open, ask_for_lock};
+use crate::disk::{Disk, DiskFile, Open};
 use protobuf::well_known_types::BytesValue;
 use raft_engine::env::{FileSystem, Handle, Permission, WriteExt};
 use raft_engine::{Command, Config, LogBatch, MessageExt, ReadableSize, RecoveryMode};
@@ -77,15 +77,8 @@ impl Engine {
             disk,
             guard: guard.clone(),
         });
-        let open = || {
-            let (config, files) = (config.clone(), files.clone());
-            catch_panic(|| raft_engine::Engine::open_with_file_system(config, files))
-        };
-        // Before it reads anything the engine takes a lock of its own.
-        let refused = |opened: &Result<raft_engine::Result<_>, String>| {
-            matches!(opened, Ok(Err(_))) && guard.damage().is_none() && guard.last_read().is_none()
-        };
-        match ask_for_lock(open, refused) {
+        let opened = catch_panic(|| raft_engine::Engine::open_with_file_system(config, files));
+        match opened {
             Ok(Ok(inner)) => Ok(Self {
                 inner,
                 guard,

@@ -1,0 +1,460 @@
+//! One attempt of one call: its asks, and what is made of their answers.
+//!
+//! **The client rule** stands here, in [`Asking::use_grant`]. Let `a` be the moment just before the ask
+//! was handed to the connection and `r` the moment its answer was here. The grant's start lies at most
+//! `r - a` before `r + start_in`, so a call that goes out at time `t` is late by at most
+//! `t - a - start_in`. Above the reply window it must not go out. This is checked twice: when the
+//! answer comes, to spare a vain sleep, and as the last thing before the guard is handed out, which
+//! also finds a process that stalled in its sleep. What happens between the guard and the caller's
+//! socket is covered by the policy's send spread; [`crate::Guard::is_current`] checks once more.
+//!
+//! **Numbering.** Every send takes the next number, and the answer to an older number is never looked
+//! at: its future is dropped before the next ask is made.
+
+use crate::answer::{Deferral, Origin, RejectReason, Rejection};
+use crate::breaker::Verdict;
+use crate::call::CheckedCall;
+use crate::client::Owner;
+use crate::failure::Failure;
+use crate::guard::Guard;
+use crate::limits::{LOCAL_RETRY_MAX, LOCAL_RETRY_MIN, RETRY_IN_MAX, SENDS_PER_DECISION_MAX};
+use crate::local::Take;
+use crate::lock::lock;
+use crate::retry::{Next, Overload, Tally, Trouble, jittered, roll};
+use crate::ungated::{Kept, UngatedKey, UngatedUse};
+use crate::zone::ZoneKey;
+use crate::{Answer, Error, Mode, Ticket};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_admission::limits::WINDOW_KNOB_MAX;
+use weir_proto::v1::{self, AdmitRequest, AdmitResponse, admit_response::Decision};
+
+/// See the module.
+pub(crate) struct Asking {
+    owner: Arc<Owner>,
+    call: CheckedCall,
+    ticket: Ticket,
+    /// True while dropping this must give up what the attempt may have got.
+    abandon: bool,
+}
+
+/// How one pass of the loop ended.
+enum Step {
+    Done(Answer),
+    /// Something to weigh, with a sentence for people. `silent` if it counts as a missing answer.
+    Trouble {
+        trouble: Trouble,
+        message: String,
+        silent: bool,
+    },
+    /// The routes were learnt: nothing was asked yet.
+    Routed,
+}
+
+/// The time and patience of one decision.
+struct Effort {
+    /// No ask after this.
+    until: Instant,
+    /// The call's own deadline.
+    deadline_at: Option<Instant>,
+    tally: Tally,
+    /// Since when no answer came, if none came last.
+    silent_since: Option<Instant>,
+    /// What went wrong last, apart from a try that was cut short.
+    trouble: Option<Trouble>,
+    may_have_happened: bool,
+}
+
+impl Asking {
+    /// A new attempt, or the attempt of a ticket. A new attempt that is dropped half way is given up;
+    /// one with a ticket belongs to whoever has the ticket.
+    pub(crate) fn new(owner: Arc<Owner>, call: CheckedCall, ticket: Option<Ticket>) -> Asking {
+        Asking {
+            owner,
+            call,
+            abandon: ticket.is_none(),
+            ticket: ticket.unwrap_or_else(|| Ticket {
+                attempt: rand::random(),
+                ask: 0,
+            }),
+        }
+    }
+
+    /// The attempt is nobody else's: dropping this gives it up.
+    pub(crate) fn keep_hold(&mut self) {
+        self.abandon = true;
+    }
+
+    /// The call is in the caller's hands: dropping this gives nothing up.
+    fn handed_over(&mut self) {
+        self.abandon = false;
+    }
+
+    /// Asks until there is an answer, the mode decides, or the time of one decision is used up.
+    pub(crate) async fn decide(&mut self, deadline_at: Option<Instant>) -> Result<Answer, Error> {
+        let started = Instant::now();
+        if deadline_at.is_some_and(|deadline| deadline <= started) {
+            return Err(Error::DeadlinePassed);
+        }
+        let answer_by = started + self.owner.shared.options.answer_within;
+        let mut effort = Effort {
+            until: deadline_at.map_or(answer_by, |deadline| deadline.min(answer_by)),
+            deadline_at,
+            tally: Tally::new(Overload::Stops),
+            silent_since: None,
+            trouble: None,
+            may_have_happened: false,
+        };
+        let answer = self.ask_until(&mut effort).await?;
+        let counters = &self.owner.shared.counters;
+        match &answer {
+            Answer::Admitted(guard) if guard.is_ungated() => {}
+            Answer::Admitted(_) => counters.admitted.add(1),
+            Answer::Deferred(deferral) => {
+                counters.deferred.add(1);
+                counters
+                    .deferred_locally
+                    .add(u64::from(deferral.is_local()));
+            }
+            Answer::Rejected(_) => counters.rejected.add(1),
+        }
+        Ok(answer)
+    }
+
+    async fn ask_until(&mut self, effort: &mut Effort) -> Result<Answer, Error> {
+        loop {
+            let shared = self.owner.shared.clone();
+            let zone = shared.shard_of(&self.call.target);
+            let asked_at = Instant::now();
+            if let Verdict::Decide { since } = shared.zones.wanted(zone, asked_at) {
+                return self.decide_by_mode(zone, since, effort);
+            }
+            let (trouble, message, silent) = match self.ask(zone, effort).await? {
+                Step::Done(answer) => return Ok(answer),
+                Step::Routed => continue,
+                Step::Trouble {
+                    trouble,
+                    message,
+                    silent,
+                } => (trouble, message, silent),
+            };
+            let now = Instant::now();
+            effort.silent_since = match trouble {
+                Trouble::NotLeader { .. } => Some(effort.silent_since.unwrap_or(asked_at)),
+                Trouble::NoAnswer { .. } if silent => {
+                    let since = effort.silent_since.unwrap_or(asked_at);
+                    if self.missed(zone, since, now) {
+                        continue;
+                    }
+                    Some(since)
+                }
+                Trouble::NoAnswer { .. } => effort.silent_since,
+                Trouble::Late | Trouble::Stale | Trouble::Overloaded { .. } => None,
+            };
+            let cut_short = matches!(trouble, Trouble::NoAnswer { .. }) && !silent;
+            if !cut_short {
+                effort.trouble = Some(trouble);
+            }
+            let remaining = effort.until.saturating_duration_since(now);
+            match effort.tally.after(trouble, remaining, roll()) {
+                Next::Send(pause) => {
+                    shared.counters.retries.add(1);
+                    tokio::time::sleep(pause).await;
+                }
+                Next::Stop => {
+                    let trouble = effort.trouble.unwrap_or(trouble);
+                    return self.give_up(zone, trouble, &message, effort);
+                }
+            }
+        }
+    }
+
+    /// Sends the next ask, or first learns where to.
+    async fn ask(&mut self, zone: ZoneKey, effort: &mut Effort) -> Result<Step, Error> {
+        let shared = self.owner.shared.clone();
+        let remaining = effort.until.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return self.fail(Failure::cut_short(remaining));
+        }
+        let timeout = shared.options.try_timeout.min(remaining);
+        let sent = match zone {
+            None => match shared.learn_routes(timeout).await {
+                Ok(()) => return Ok(Step::Routed),
+                Err(failure) => Err(failure),
+            },
+            Some(_) => {
+                let request = self.next_ask(effort.deadline_at)?;
+                let node = shared.node_for(zone);
+                shared.counters.asks.add(1);
+                let asked_at = Instant::now();
+                let answer = shared.send(zone, &node, request, timeout).await;
+                answer.map(|answer| (asked_at, answer))
+            }
+        };
+        match sent {
+            Ok((asked_at, answer)) => self.hear(asked_at, answer).await,
+            Err(failure) => {
+                effort.may_have_happened |= zone.is_some() && failure.may_have_happened();
+                self.fail(failure)
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) -> Result<Step, Error> {
+        let silent = failure.is_silence();
+        match failure.into_trouble() {
+            Ok((trouble, message)) => Ok(Step::Trouble {
+                trouble,
+                message,
+                silent,
+            }),
+            Err(error) => {
+                if !error.may_have_happened() {
+                    // Refused: the attempt has got nothing that could be given up.
+                    self.abandon = false;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn next_ask(&mut self, deadline_at: Option<Instant>) -> Result<AdmitRequest, Error> {
+        let ask = self
+            .ticket
+            .ask
+            .checked_add(1)
+            .ok_or_else(|| Error::Invalid {
+                message: "the ticket has no number left: ask again without it".to_owned(),
+            })?;
+        self.ticket.ask = ask;
+        let left = deadline_at.map(|at| at.saturating_duration_since(Instant::now()).as_micros());
+        Ok(AdmitRequest {
+            attempt: self.ticket.attempt,
+            ask,
+            // Zero would mean none.
+            deadline_us: left.map_or(0, |us| u64::try_from(us).unwrap_or(u64::MAX).max(1)),
+            ..self.call.ask.clone()
+        })
+    }
+
+    async fn hear(&mut self, asked_at: Instant, answer: AdmitResponse) -> Result<Step, Error> {
+        let received_at = Instant::now();
+        self.owner
+            .decided_by(&self.call.target, answer.policy_version);
+        match answer.decision {
+            Some(Decision::Admitted(admitted)) => {
+                self.use_grant(asked_at, received_at, admitted).await
+            }
+            Some(Decision::Deferred(deferred)) => {
+                self.handed_over();
+                Ok(Step::Done(Answer::Deferred(Deferral::decided(
+                    deferred,
+                    self.ticket,
+                ))))
+            }
+            Some(Decision::Rejected(rejected)) => Ok(self.hear_rejection(rejected)),
+            None => Err(Error::Internal {
+                message: "an answer without a decision".to_owned(),
+            }),
+        }
+    }
+
+    /// Sleeps until the grant's start and hands it out, unless it would be used too late: see the
+    /// module.
+    async fn use_grant(
+        &mut self,
+        asked_at: Instant,
+        received_at: Instant,
+        admitted: v1::Admitted,
+    ) -> Result<Step, Error> {
+        let window = Duration::from_micros(admitted.reply_window_us.min(WINDOW_KNOB_MAX));
+        let start_in = Duration::from_micros(admitted.start_in_us);
+        let grant = admitted.grant.filter(|_| start_in <= RETRY_IN_MAX);
+        let Some(grant) = grant else {
+            return Err(Error::Internal {
+                message: "a grant without a name or start".to_owned(),
+            });
+        };
+        let lateness = |now: Instant| now.duration_since(asked_at).saturating_sub(start_in);
+        if received_at.duration_since(asked_at) > window {
+            return Ok(self.late(received_at.duration_since(asked_at), window));
+        }
+        if start_in > Duration::ZERO {
+            tokio::time::sleep_until(received_at + start_in).await;
+        }
+        let (owner, target) = (self.owner.clone(), self.call.target.clone());
+        let send_by = asked_at + start_in + window;
+        // From here to the caller nothing waits: this is the moment that counts.
+        let late_by = lateness(Instant::now());
+        if late_by > window {
+            return Ok(self.late(late_by, window));
+        }
+        self.handed_over();
+        let guard = Guard::granted(owner, target, grant, admitted.charged, send_by);
+        Ok(Step::Done(Answer::Admitted(guard)))
+    }
+
+    fn late(&self, late_by: Duration, window: Duration) -> Step {
+        self.owner.shared.counters.late_answers.add(1);
+        let message = format!(
+            "a grant would be used {} us after its ask, more than the reply window of {} us",
+            late_by.as_micros(),
+            window.as_micros()
+        );
+        tracing::debug!(target_name = %self.call.target, "{message}");
+        Step::Trouble {
+            trouble: Trouble::Late,
+            message,
+            silent: false,
+        }
+    }
+
+    fn hear_rejection(&mut self, rejected: v1::Rejected) -> Step {
+        let reason = match rejected.reason() {
+            v1::RejectReason::NeverFits => RejectReason::NeverFits,
+            v1::RejectReason::QueueFull => RejectReason::QueueFull,
+            v1::RejectReason::TenantQueueFull => RejectReason::TenantQueueFull,
+            v1::RejectReason::Deadline => RejectReason::Deadline,
+            v1::RejectReason::IdConflict => RejectReason::IdConflict,
+            v1::RejectReason::Unspecified => RejectReason::Other,
+            v1::RejectReason::Stale => {
+                self.owner.shared.counters.stale_answers.add(1);
+                // Perhaps the caller lost its newest ticket. Each decision sends a bounded number of
+                // asks, so this leap passes the numbers of one that was lost.
+                self.ticket.ask = self.ticket.ask.saturating_add(SENDS_PER_DECISION_MAX);
+                let message = rejected.message;
+                return Step::Trouble {
+                    trouble: Trouble::Stale,
+                    message,
+                    silent: false,
+                };
+            }
+        };
+        self.handed_over();
+        Step::Done(Answer::Rejected(Rejection::decided(reason, rejected)))
+    }
+
+    fn defer_locally(&mut self, origin: Origin, at_least: Duration) -> Answer {
+        self.handed_over();
+        let jittered = jittered(LOCAL_RETRY_MIN, LOCAL_RETRY_MAX, roll());
+        Answer::Deferred(Deferral::local(origin, at_least.max(jittered), self.ticket))
+    }
+
+    /// Time or patience is used up without an answer that could be used.
+    fn give_up(
+        &mut self,
+        zone: ZoneKey,
+        trouble: Trouble,
+        message: &str,
+        effort: &Effort,
+    ) -> Result<Answer, Error> {
+        let shared = self.owner.shared.clone();
+        let now = Instant::now();
+        match trouble {
+            Trouble::Overloaded { retry_in } => {
+                Ok(self.defer_locally(Origin::Overloaded, retry_in.unwrap_or_default()))
+            }
+            Trouble::Stale => {
+                self.handed_over();
+                Ok(Answer::Rejected(Rejection::taken_over()))
+            }
+            Trouble::Late => {
+                if shared.zones.warns_of_late(zone, now) {
+                    tracing::warn!(target_name = %self.call.target, "{message}: it is not used");
+                }
+                Ok(self.defer_locally(Origin::LateAnswer, Duration::ZERO))
+            }
+            Trouble::NotLeader { .. } | Trouble::NoAnswer { .. } => {
+                if let Some(since) = effort.silent_since {
+                    self.missed(zone, since, now);
+                }
+                if let Verdict::Decide { since } = shared.zones.wanted(zone, now) {
+                    return self.decide_by_mode(zone, since, effort);
+                }
+                Ok(self.defer_locally(Origin::NoAnswer, Duration::ZERO))
+            }
+        }
+    }
+
+    /// True if the mode decides from now on.
+    fn missed(&self, zone: ZoneKey, since: Instant, now: Instant) -> bool {
+        let shared = &self.owner.shared;
+        let out = shared.zones.missed(zone, since, now, &self.call.ask);
+        if out {
+            // The background probes the zone.
+            shared.nudge.notify_one();
+        }
+        out
+    }
+
+    /// The zone is out: no ask, no wait.
+    fn decide_by_mode(
+        &mut self,
+        zone: ZoneKey,
+        since: Instant,
+        effort: &Effort,
+    ) -> Result<Answer, Error> {
+        let shared = self.owner.shared.clone();
+        match shared.options.mode {
+            Mode::Open => {
+                shared.counters.ungated_open.add(1);
+                Ok(self.go_ungated(zone))
+            }
+            Mode::Closed => Err(self.refuse("the mode is closed", effort)),
+            Mode::Local => {
+                let now = Instant::now();
+                let (target, bound) = (&self.call.target, &self.call.bound);
+                let taken = lock(&shared.shares).take(target, bound, since, now);
+                match taken {
+                    Take::Go => {
+                        shared.counters.ungated_local.add(1);
+                        Ok(self.go_ungated(zone))
+                    }
+                    Take::Wait(wait) => Ok(self.defer_locally(Origin::LocalShare, wait)),
+                    Take::Never => Err(self.refuse("no local share of this target", effort)),
+                }
+            }
+        }
+    }
+
+    fn refuse(&self, why: &str, effort: &Effort) -> Error {
+        self.owner.shared.counters.refused.add(1);
+        Error::Unavailable {
+            message: why.to_owned(),
+            may_have_happened: effort.may_have_happened,
+        }
+    }
+
+    fn go_ungated(&mut self, zone: ZoneKey) -> Answer {
+        self.handed_over();
+        let shared = &self.owner.shared;
+        let ask = &self.call.ask;
+        let key = UngatedKey::new(&self.call.target, &ask.admission_id, self.ticket.attempt);
+        let call = UngatedUse {
+            tenant: ask.tenant.clone(),
+            priority: ask.priority.clone(),
+            actual: self.call.bound.clone(),
+            sent_at: Instant::now(),
+        };
+        let kept = lock(&shared.ungated).keep(key.clone(), call);
+        if kept == Kept::Full {
+            shared.counters.reports_lost.add(1);
+        }
+        if shared.zones.let_through(zone, kept == Kept::Full) {
+            tracing::warn!("too many ungated calls to report them all; the rest is only counted");
+        }
+        let target = self.call.target.clone();
+        let charged = self.call.bound.clone();
+        Answer::Admitted(Guard::ungated(self.owner.clone(), target, key, charged))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.abandon && self.ticket.ask > 0 {
+            self.owner
+                .cancel_later(self.call.target.clone(), self.call.cancel(self.ticket));
+        }
+    }
+}

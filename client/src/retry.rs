@@ -1,0 +1,262 @@
+//! What follows a try: another one, after a pause, or the end. No socket, no clock, no randomness.
+
+use crate::limits::{
+    BACKOFF_MAX, BACKOFF_MIN, HINTS_IN_A_ROW_MAX, SENDS_PER_DECISION_MAX, STALE_IN_A_ROW_MAX,
+};
+use std::time::Duration;
+
+/// How one try ended, if it did not end the matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The node does not lead the shard. Nothing happened.
+    NotLeader {
+        /// Whether it named a node that can be asked instead.
+        hinted: bool,
+    },
+    /// No answer came, or a node answered that it has no quorum.
+    NoAnswer {
+        /// How long the node asks us to wait.
+        retry_in: Option<Duration>,
+    },
+    /// A grant came after its reply window: the next ask undoes it and keeps the place.
+    Late,
+    /// A newer ask or attempt was seen.
+    Stale,
+    /// The node has no room. Nothing happened.
+    Overloaded {
+        /// How long it asks us to wait.
+        retry_in: Option<Duration>,
+    },
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Send again after this pause.
+    Send(Duration),
+    /// Time or patience is used up.
+    Stop,
+}
+
+/// Whether overload ends the matter. An ask becomes a deferral, so that the caller's slot is free; what
+/// must be delivered waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overload {
+    Stops,
+    Waits,
+}
+
+/// The counts of one decision or delivery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tally {
+    overload: Overload,
+    sends: u32,
+    pauses: u32,
+    hints_in_a_row: u32,
+    late: u32,
+    stale: u32,
+}
+
+impl Tally {
+    /// Before the first send.
+    pub(crate) fn new(overload: Overload) -> Tally {
+        Tally {
+            overload,
+            sends: 1,
+            pauses: 0,
+            hints_in_a_row: 0,
+            late: 0,
+            stale: 0,
+        }
+    }
+
+    /// What follows `trouble`, with `remaining` time left and a `dice` of 0-1023 for the jitter.
+    ///
+    /// A pause that would use up the remaining time ends the matter instead.
+    pub(crate) fn after(&mut self, trouble: Trouble, remaining: Duration, dice: u32) -> Next {
+        let hints_in_a_row = std::mem::take(&mut self.hints_in_a_row);
+        let pause = match trouble {
+            Trouble::NotLeader { hinted: true } if hints_in_a_row < HINTS_IN_A_ROW_MAX => {
+                self.hints_in_a_row = hints_in_a_row + 1;
+                Duration::ZERO
+            }
+            Trouble::NotLeader { hinted: _ } => self.pause(None, dice),
+            Trouble::NoAnswer { retry_in } => self.pause(retry_in, dice),
+            Trouble::Late => {
+                self.late += 1;
+                if self.late == 1 {
+                    Duration::ZERO
+                } else {
+                    self.pause(None, dice)
+                }
+            }
+            Trouble::Stale => {
+                self.stale += 1;
+                if self.stale > STALE_IN_A_ROW_MAX {
+                    return Next::Stop;
+                }
+                Duration::ZERO
+            }
+            Trouble::Overloaded { retry_in } => match self.overload {
+                Overload::Stops => return Next::Stop,
+                Overload::Waits => self.pause(retry_in, dice),
+            },
+        };
+        if self.sends >= SENDS_PER_DECISION_MAX || pause >= remaining {
+            return Next::Stop;
+        }
+        self.sends += 1;
+        Next::Send(pause)
+    }
+
+    /// Doubling from [`BACKOFF_MIN`] to [`BACKOFF_MAX`], of which half is jitter; never shorter than
+    /// the node asked for.
+    fn pause(&mut self, at_least: Option<Duration>, dice: u32) -> Duration {
+        let full = BACKOFF_MIN
+            .saturating_mul(1 << self.pauses.min(10))
+            .min(BACKOFF_MAX);
+        self.pauses += 1;
+        jittered(full / 2, full, dice).max(at_least.unwrap_or(Duration::ZERO))
+    }
+}
+
+/// A duration between `low` and `high`, by a `dice` of 0-1023.
+pub(crate) fn jittered(low: Duration, high: Duration, dice: u32) -> Duration {
+    low + high.saturating_sub(low) * (dice & 1_023) / 1_024
+}
+
+/// A dice for [`jittered`].
+pub(crate) fn roll() -> u32 {
+    rand::random::<u32>() & 1_023
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Next = Next::Send(Duration::ZERO);
+    const LONG: Duration = Duration::from_secs(60);
+    const HINT: Trouble = Trouble::NotLeader { hinted: true };
+    const NO_HINT: Trouble = Trouble::NotLeader { hinted: false };
+    const SILENT: Trouble = Trouble::NoAnswer { retry_in: None };
+    const FULL: Trouble = Trouble::Overloaded {
+        retry_in: Some(Duration::from_millis(70)),
+    };
+
+    fn ms(n: u64) -> Next {
+        Next::Send(Duration::from_millis(n))
+    }
+
+    /// What is heard, one after the other, and what follows without jitter (dice 0: the low end).
+    fn check(claim: &str, overload: Overload, steps: &[(Trouble, Next)]) {
+        let mut tally = Tally::new(overload);
+        for (step, (trouble, expected)) in steps.iter().enumerate() {
+            assert_eq!(
+                tally.after(*trouble, LONG, 0),
+                *expected,
+                "{claim}: step {step}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_follows_what() {
+        check(
+            "hints are followed at once, but not for ever",
+            Overload::Stops,
+            &[
+                (HINT, NOW),
+                (HINT, NOW),
+                (HINT, NOW),
+                (HINT, ms(5)),
+                (HINT, NOW),
+            ],
+        );
+        check(
+            "silence backs off, doubling to the bound",
+            Overload::Stops,
+            &[
+                (SILENT, ms(5)),
+                (NO_HINT, ms(10)),
+                (SILENT, ms(20)),
+                (SILENT, ms(40)),
+                (SILENT, ms(80)),
+                (SILENT, ms(100)),
+                (SILENT, ms(100)),
+            ],
+        );
+        check(
+            "a node may ask for more",
+            Overload::Stops,
+            &[(
+                Trouble::NoAnswer {
+                    retry_in: Some(Duration::from_millis(300)),
+                },
+                ms(300),
+            )],
+        );
+        check(
+            "the first late answer is asked again at once",
+            Overload::Stops,
+            &[
+                (Trouble::Late, NOW),
+                (Trouble::Late, ms(5)),
+                (Trouble::Late, ms(10)),
+            ],
+        );
+        check(
+            "a straggler makes one answer stale, a newer attempt all",
+            Overload::Stops,
+            &[
+                (Trouble::Stale, NOW),
+                (Trouble::Stale, NOW),
+                (Trouble::Stale, Next::Stop),
+            ],
+        );
+        check(
+            "overload ends an ask",
+            Overload::Stops,
+            &[(FULL, Next::Stop)],
+        );
+        check(
+            "overload delays a delivery",
+            Overload::Waits,
+            &[(FULL, ms(70)), (FULL, ms(70))],
+        );
+    }
+
+    #[test]
+    fn a_pause_never_uses_up_the_time_left() {
+        for dice in 0..1_024 {
+            for remaining_ms in [0, 1, 5, 9, 10, 50, 99, 1_000] {
+                let remaining = Duration::from_millis(remaining_ms);
+                let mut tally = Tally::new(Overload::Waits);
+                for _ in 0..10 {
+                    match tally.after(SILENT, remaining, dice) {
+                        Next::Send(pause) => assert!(pause < remaining && pause < BACKOFF_MAX),
+                        Next::Stop => assert!(remaining <= BACKOFF_MAX),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sends_are_bounded_whatever_is_heard() {
+        for trouble in [HINT, NO_HINT, SILENT, Trouble::Late, FULL] {
+            let mut tally = Tally::new(Overload::Waits);
+            let sends = (0..1_000)
+                .take_while(|_| tally.after(trouble, LONG, 512) != Next::Stop)
+                .count();
+            assert_eq!(sends + 1, SENDS_PER_DECISION_MAX as usize, "{trouble:?}");
+        }
+    }
+
+    #[test]
+    fn jitter_stays_in_its_range() {
+        let (low, high) = (Duration::from_millis(100), Duration::from_millis(400));
+        assert_eq!(jittered(low, high, 0), low);
+        assert!(jittered(low, high, 1_023) < high);
+        assert!(jittered(low, high, 512) > low);
+    }
+}

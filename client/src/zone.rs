@@ -1,0 +1,233 @@
+//! The breakers of all shards, what is logged about them, and what the background has to do for each.
+//!
+//! A *zone* is a shard, or `None` for the cluster as a whole while its shards are not known.
+
+use crate::Mode;
+use crate::breaker::{Breaker, Ended, Verdict};
+use crate::limits::{LATE_WARNING_EVERY, PROBE_IDLE, PROBE_IDLE_SLOWDOWN, PROBE_MAX, PROBE_MIN};
+use crate::lock::lock;
+use crate::retry::{jittered, roll};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_admission::ShardId;
+use weir_proto::v1::AdmitRequest;
+
+/// See the module.
+pub(crate) type ZoneKey = Option<ShardId>;
+
+/// All zones that a client met; never more than the cluster has shards, and one.
+pub(crate) struct Zones {
+    ungated_after: Duration,
+    mode: Mode,
+    born_at: Instant,
+    outages: AtomicU64,
+    zones: Mutex<BTreeMap<ZoneKey, Zone>>,
+}
+
+struct Zone {
+    breaker: Breaker,
+    /// The last ask that went unanswered, as a dry run: the probe.
+    probe: Option<AdmitRequest>,
+    probe_at: Instant,
+    probing: bool,
+    /// No report before this.
+    report_at: Instant,
+    late_warned_at: Option<Instant>,
+    dropped_warned: bool,
+}
+
+/// A probe to be sent.
+pub(crate) struct Probe {
+    pub(crate) zone: ZoneKey,
+    /// `None` asks for the routes instead.
+    pub(crate) ask: Option<AdmitRequest>,
+}
+
+impl Zone {
+    fn new(now: Instant) -> Zone {
+        Zone {
+            breaker: Breaker::new(now),
+            probe: None,
+            probe_at: now,
+            probing: false,
+            report_at: now,
+            late_warned_at: None,
+            dropped_warned: false,
+        }
+    }
+
+    fn ended(&mut self, key: ZoneKey, ended: Option<Ended>) {
+        let Some(ended) = ended else { return };
+        self.dropped_warned = false;
+        tracing::info!(
+            shard = shard_number(key),
+            lasted_ms = ended.lasted.as_millis(),
+            ungated = ended.ungated,
+            "the cluster answers again"
+        );
+    }
+}
+
+/// For the log: -1 is the cluster as a whole.
+fn shard_number(key: ZoneKey) -> i64 {
+    key.map_or(-1, |shard| i64::from(shard.0))
+}
+
+impl Zones {
+    pub(crate) fn new(ungated_after: Duration, mode: Mode, now: Instant) -> Zones {
+        Zones {
+            ungated_after,
+            mode,
+            born_at: now,
+            outages: AtomicU64::new(0),
+            zones: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    fn with<T>(&self, key: ZoneKey, act: impl FnOnce(&mut Zone) -> T) -> T {
+        let mut zones = lock(&self.zones);
+        act(zones.entry(key).or_insert_with(|| Zone::new(self.born_at)))
+    }
+
+    /// A call wants the zone now.
+    pub(crate) fn wanted(&self, key: ZoneKey, now: Instant) -> Verdict {
+        self.with(key, |zone| zone.breaker.wanted(now))
+    }
+
+    /// An ask sent at `asked_at` went unanswered. True if the mode decides from now on.
+    pub(crate) fn missed(
+        &self,
+        key: ZoneKey,
+        asked_at: Instant,
+        now: Instant,
+        ask: &AdmitRequest,
+    ) -> bool {
+        self.with(key, |zone| {
+            if let Some(since) = zone.breaker.missed(asked_at, now, self.ungated_after) {
+                self.outages.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    shard = shard_number(key),
+                    silent_ms = now.saturating_duration_since(since).as_millis(),
+                    mode = ?self.mode,
+                    "the cluster does not answer; calls are decided by the mode until it does"
+                );
+                zone.probe = Some(AdmitRequest {
+                    dry_run: true,
+                    ..ask.clone()
+                });
+                zone.probe_at = now + jittered(PROBE_MIN, PROBE_MAX, roll());
+            }
+            zone.breaker.is_out()
+        })
+    }
+
+    /// The zone answered something that was meant.
+    pub(crate) fn answered(&self, key: ZoneKey, now: Instant) {
+        self.with(key, |zone| {
+            let ended = zone.breaker.answered(now);
+            zone.ended(key, ended);
+        });
+    }
+
+    /// A probe ended.
+    pub(crate) fn probed(&self, key: ZoneKey, answered: bool, now: Instant) {
+        self.with(key, |zone| {
+            zone.probing = false;
+            let ended = if answered {
+                zone.breaker.probe_answered(now)
+            } else {
+                zone.breaker.probe_missed();
+                None
+            };
+            zone.ended(key, ended);
+        });
+    }
+
+    /// A call was let through without a decision. True if a dropped report of it is worth a warning:
+    /// the first of this outage.
+    pub(crate) fn let_through(&self, key: ZoneKey, dropped: bool) -> bool {
+        self.with(key, |zone| {
+            zone.breaker.let_through();
+            dropped && !std::mem::replace(&mut zone.dropped_warned, true)
+        })
+    }
+
+    /// True if late answers of this zone are worth a warning now.
+    pub(crate) fn warns_of_late(&self, key: ZoneKey, now: Instant) -> bool {
+        self.with(key, |zone| {
+            let due = zone
+                .late_warned_at
+                .is_none_or(|at| now.saturating_duration_since(at) >= LATE_WARNING_EVERY);
+            if due {
+                zone.late_warned_at = Some(now);
+            }
+            due
+        })
+    }
+
+    /// Probes that are due, each marked as under way. Zones that nobody wants any more are given up,
+    /// unless something is left to report.
+    pub(crate) fn due_probes(&self, reports_left: bool, now: Instant) -> Vec<Probe> {
+        let mut due = Vec::new();
+        for (key, zone) in lock(&self.zones).iter_mut() {
+            if !reports_left && let Some(ended) = zone.breaker.forget_if_idle(now) {
+                tracing::debug!(
+                    shard = shard_number(*key),
+                    ungated = ended.ungated,
+                    "stopped probing"
+                );
+            }
+            if zone.breaker.is_out() && !zone.probing && zone.probe_at <= now {
+                let slowdown = if zone.breaker.is_idle(now) {
+                    PROBE_IDLE_SLOWDOWN
+                } else {
+                    1
+                };
+                zone.probing = true;
+                zone.probe_at = now + jittered(PROBE_MIN, PROBE_MAX, roll()) * slowdown;
+                due.push(Probe {
+                    zone: *key,
+                    ask: zone.probe.clone().filter(|_| key.is_some()),
+                });
+            }
+        }
+        due
+    }
+
+    /// True if reports may be sent to the zone now.
+    pub(crate) fn reports_open(&self, key: ZoneKey, now: Instant) -> bool {
+        self.with(key, |zone| !zone.breaker.is_out() && zone.report_at <= now)
+    }
+
+    /// A report went unanswered: the next one waits a little.
+    pub(crate) fn delay_reports(&self, key: ZoneKey, now: Instant) {
+        self.with(key, |zone| {
+            zone.report_at = now + jittered(PROBE_MIN, PROBE_MAX, roll())
+        });
+    }
+
+    /// True while the zone is out.
+    pub(crate) fn is_out(&self, key: ZoneKey) -> bool {
+        lock(&self.zones)
+            .get(&key)
+            .is_some_and(|zone| zone.breaker.is_out())
+    }
+
+    /// Zones that are out now.
+    pub(crate) fn out_count(&self) -> u64 {
+        lock(&self.zones)
+            .values()
+            .filter(|zone| zone.breaker.is_out())
+            .count() as u64
+    }
+
+    /// Outages so far.
+    pub(crate) fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Relaxed)
+    }
+}
+
+const _: () = assert!(PROBE_IDLE.as_millis() > PROBE_MAX.as_millis());
