@@ -5,7 +5,9 @@ use crate::limits::{IN_FLIGHT_BYTES, IN_FLIGHT_ENTRIES, READY_LAG_ENTRIES};
 use crate::replica::Replica;
 use crate::reply::{Reply, Room};
 use crate::types::{Batch, CommittedLeaderId, Metrics, Raft, RaftError, ReadError};
-use crate::{GroupStatus, Leadership, NodeId, Pending, ProposeError, Role, Timing, TransferError};
+use crate::{
+    GroupStatus, Leadership, NodeId, Pending, Positions, ProposeError, Role, Timing, TransferError,
+};
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{Instant, ReadPolicy, ServerState};
@@ -112,7 +114,7 @@ impl Group {
         GroupStatus {
             shard: self.shard(),
             role: role(metrics.state),
-            leader: metrics.current_leader.map(NodeId),
+            leader: self.inner.leadership.borrow().leader,
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
             applied_index,
@@ -121,6 +123,18 @@ impl Group {
             voters: voters(&metrics),
             digest,
             targets,
+        }
+    }
+
+    /// Role, term and log positions: cheap enough for every scrape.
+    pub fn positions(&self) -> Positions {
+        let metrics = self.metrics();
+        Positions {
+            role: role(metrics.state),
+            leader: self.inner.leadership.borrow().leader,
+            term: metrics.current_term,
+            last_log_index: metrics.last_log_index.unwrap_or(0),
+            applied_index: self.inner.replica.peek_at(|applied, _| applied),
         }
     }
 

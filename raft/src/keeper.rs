@@ -7,10 +7,12 @@ use crate::log::GroupLog;
 use crate::peer::Cut;
 use crate::types::{Metrics, ServerMetrics};
 use crate::{Failure, Group, Leadership, NodeId};
+use openraft::Instant;
 use openraft::async_runtime::WatchReceiver;
 use openraft::vote::RaftLeaderId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -31,6 +33,8 @@ pub(crate) struct Keeper {
     /// Bytes of batches after which a snapshot is taken.
     pub(crate) snapshot_bytes: u64,
     pub(crate) cut: Cut,
+    /// A leader that is silent for longer is not told of any more.
+    pub(crate) silence_max: Duration,
 }
 
 impl Keeper {
@@ -49,7 +53,7 @@ impl Keeper {
         let mut server = self.group.raft().server_metrics();
         loop {
             let now = server.borrow_watched().clone();
-            self.tell(&now);
+            self.tell(&now, true);
             if server.changed().await.is_err() {
                 return;
             }
@@ -66,14 +70,34 @@ impl Keeper {
             if self.is_dead() {
                 return;
             }
+            let in_touch = self.in_touch().await;
+            let now = self.group.raft().server_metrics().borrow_watched().clone();
+            self.tell(&now, in_touch);
             self.bound_log().await;
             self.place_lead(&mut balance).await;
         }
     }
 
-    fn tell(&self, metrics: &ServerMetrics) {
+    /// True while the leader that is known shows signs of life: a quorum answers this node if it leads,
+    /// otherwise this node hears of the leader.
+    async fn in_touch(&self) -> bool {
+        let metrics = self.metrics();
+        if self.group.leads() {
+            let alone = metrics.membership_config.voter_ids().nth(1).is_none();
+            let acked = metrics.last_quorum_acked;
+            return alone || acked.is_some_and(|at| at.elapsed() < self.silence_max);
+        }
+        let heard = self
+            .group
+            .raft()
+            .with_raft_state(|state| state.vote_last_modified())
+            .await;
+        heard.is_ok_and(|heard| heard.is_some_and(|at| at.elapsed() < self.silence_max))
+    }
+
+    fn tell(&self, metrics: &ServerMetrics, in_touch: bool) {
         let now = Leadership {
-            leader: metrics.current_leader.map(NodeId),
+            leader: metrics.current_leader.map(NodeId).filter(|_| in_touch),
             term: metrics.vote.leader_id.term(),
         };
         self.leadership

@@ -38,4 +38,4 @@ pub use identity::{DataDir, Identity, IdentityError};
 pub use peer::peer_server;
 pub use propose::{Committed, Pending, ProposeError};
 pub use start::StartError;
-pub use status::{GroupStatus, Leadership, Role, TransferError};
+pub use status::{GroupStatus, Leadership, Positions, Role, TransferError};

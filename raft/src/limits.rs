@@ -100,6 +100,8 @@ pub const PEER_SNAPSHOTS_AT_ONCE: usize = 2;
 /// Leases for which a peer may owe the answer to an append before its session is given up. A disk that
 /// stalls for longer than this only costs sending the same entries again.
 pub const ANSWER_LEASES: u32 = 4;
+/// Leases of silence after which a leader is no longer told of: it, or the way to it, is gone.
+pub const SILENCE_LEASES: u32 = 2;
 /// Time to connect to a peer.
 pub const PEER_CONNECT_WITHIN: Duration = Duration::from_millis(500);
 /// How often a connection is probed ...

@@ -7,8 +7,8 @@ use crate::groups::{Connector, Groups, Inner};
 use crate::identity::{DataDir, Identity, IdentityError};
 use crate::keeper::Keeper;
 use crate::limits::{
-    ANSWER_LEASES, APPEND_ENTRIES, PEER_SNAPSHOT_WITHIN, PURGE_ENTRIES, SNAPSHOT_GROUP_BYTES_MAX,
-    SNAPSHOT_GROUP_BYTES_MIN,
+    ANSWER_LEASES, APPEND_ENTRIES, PEER_SNAPSHOT_WITHIN, PURGE_ENTRIES, SILENCE_LEASES,
+    SNAPSHOT_GROUP_BYTES_MAX, SNAPSHOT_GROUP_BYTES_MIN,
 };
 use crate::log::{GroupLog, LogOptions, LogStore, OpenError, Worker};
 use crate::machine::Machine;
@@ -181,6 +181,7 @@ impl Starter {
             log,
             snapshot_bytes: self.snapshot_bytes,
             cut,
+            silence_max: SILENCE_LEASES * Duration::from_millis(self.config.timing.election_max_ms),
         };
         tokio::spawn(keeper.run());
         self.found(shard, &raft).await?;

@@ -10,7 +10,7 @@ pub struct GroupStatus {
     pub shard: ShardId,
     /// What this node is in the group.
     pub role: Role,
-    /// Who leads, as far as this node knows.
+    /// Who leads, as in [`Leadership`].
     pub leader: Option<NodeId>,
     /// The term.
     pub term: u64,
@@ -30,6 +30,21 @@ pub struct GroupStatus {
     pub targets: u64,
 }
 
+/// Where a group stands on this node, without what is costly to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// What this node is in the group.
+    pub role: Role,
+    /// Who leads, as in [`Leadership`].
+    pub leader: Option<NodeId>,
+    /// The term.
+    pub term: u64,
+    /// Index of the last log entry; 0 if none.
+    pub last_log_index: u64,
+    /// Index of the last applied entry; 0 if none.
+    pub applied_index: u64,
+}
+
 /// What a node is in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -46,7 +61,7 @@ pub enum Role {
 /// Who leads a group, as far as this node knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
-    /// The leader, if one is known.
+    /// The leader, if one is known and gave a sign of life lately.
     pub leader: Option<NodeId>,
     /// The term it leads, or the last one seen.
     pub term: u64,
