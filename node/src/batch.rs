@@ -5,7 +5,8 @@
 //! give capacity back. What does not fit is refused at once, and nothing grows.
 //!
 //! Promises, whatever happens to the shard:
-//! - every submission gets exactly one answer, by [`QUEUE_WAIT_MAX`] plus [`COMMIT_WAIT_MAX`];
+//! - every submission gets exactly one answer: an ask by [`QUEUE_WAIT_MAX`] plus [`COMMIT_WAIT_MAX`], what
+//!   gives capacity back so soon after entries last landed;
 //! - submissions enter the log in the order in which they were accepted, each within one entry;
 //! - an answer other than [`SubmitError::Unknown`] is definite: it says what happened, or that nothing did.
 //!
@@ -68,9 +69,9 @@ pub enum SubmitError {
     /// The operations entered the log, but what became of them is not known here.
     #[error("outcome unknown")]
     Unknown,
-    /// The operations are more than one log entry holds. Nothing happened.
-    #[error("too large for a log entry")]
-    TooLarge,
+    /// The operations cannot be a log entry, for example because they are too large. Nothing happened.
+    #[error("not a log entry: {0}")]
+    NotAnEntry(String),
     /// The node stops. Nothing happened.
     #[error("node is stopping")]
     Stopped,
@@ -85,7 +86,7 @@ impl From<ProposeError> for SubmitError {
             ProposeError::Overloaded => SubmitError::Overloaded {
                 retry_in: RETRY_HINT_MIN,
             },
-            ProposeError::NotABatch(_) => SubmitError::TooLarge,
+            ProposeError::NotABatch(why) => SubmitError::NotAnEntry(why),
             ProposeError::Stopped => SubmitError::Stopped,
         }
     }

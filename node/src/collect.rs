@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt;
 use weir_admission::ShardId;
-use weir_raft::{Group, GroupStatus, Role};
+use weir_raft::{Positions, Role};
 
 /// Reads a node's shards at each scrape.
 pub(crate) struct ShardCollector(pub(crate) Shards);
@@ -32,7 +32,7 @@ struct LineLabels {
 }
 
 /// What is told of each group: name, help, value.
-type GroupGauge = (&'static str, &'static str, fn(&GroupStatus) -> u64);
+type GroupGauge = (&'static str, &'static str, fn(&Positions) -> u64);
 
 const GROUP_GAUGES: [GroupGauge; 5] = [
     (
@@ -60,11 +60,14 @@ const GROUP_GAUGES: [GroupGauge; 5] = [
 
 impl Collector for ShardCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let groups: Vec<GroupStatus> = self.0.groups().all().map(Group::status).collect();
+        let groups: Vec<(ShardId, Positions)> = self
+            .0
+            .groups()
+            .all()
+            .map(|group| (group.shard(), group.positions()))
+            .collect();
         for (name, help, value) in GROUP_GAUGES {
-            let samples = groups
-                .iter()
-                .map(|group| (shard(group.shard), value(group)));
+            let samples = groups.iter().map(|(id, group)| (shard(*id), value(group)));
             gauge(&mut encoder, name, help, samples)?;
         }
         let queues = self
@@ -85,10 +88,13 @@ impl Collector for ShardCollector {
 
 impl ShardCollector {
     /// The lines at the targets that this node leads, as many as a scrape may hold.
-    fn lines(&self, groups: &[GroupStatus]) -> Vec<(LineLabels, u64)> {
+    fn lines(&self, groups: &[(ShardId, Positions)]) -> Vec<(LineLabels, u64)> {
         let mut lines = Vec::new();
-        for group in groups.iter().filter(|group| group.role == Role::Leader) {
-            let Some(group) = self.0.groups().group(group.shard) else {
+        for (id, _) in groups
+            .iter()
+            .filter(|(_, group)| group.role == Role::Leader)
+        {
+            let Some(group) = self.0.groups().group(*id) else {
                 continue;
             };
             group.peek(|state| {

@@ -27,7 +27,8 @@ pub const QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const QUEUE_OPERATIONS_RESERVED: usize = QUEUE_OPERATIONS_MAX / 4;
 /// Part of the queue, in bytes, kept for the same.
 pub const QUEUE_BYTES_RESERVED: usize = QUEUE_BYTES_MAX / 4;
-/// Longest wait in the queue. Then the operation is dropped, and its caller told that nothing happened.
+/// Longest wait of an ask in the queue; of what gives capacity back only while no entry lands. Then the
+/// operation is dropped, and its caller told that nothing happened.
 pub const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for an entry to commit. Then the caller is told that the outcome is unknown.
 pub const COMMIT_WAIT_MAX: Duration = Duration::from_secs(2);

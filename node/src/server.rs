@@ -33,7 +33,7 @@ use tonic_health::pb::health_server::HealthServer;
 use weir_proto::v1::admission_service_server::AdmissionServiceServer;
 use weir_proto::v1::cluster_service_server::ClusterServiceServer;
 use weir_proto::v1::targets_service_server::TargetsServiceServer;
-use weir_raft::{Clock, Connector, Failure, Groups, StartError};
+use weir_raft::{Clock, Connector, Failure, Groups, StartError, peer_server};
 /// What a node needs from the world.
 pub struct Parts<C, P> {
     /// What the node is told.
@@ -182,25 +182,14 @@ impl Server {
 
 /// HTTP/2 as clients may use it.
 fn client_server() -> tonic::transport::Server {
-    common_server()
+    tonic::transport::Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
-        .timeout(CALL_DURATION_MAX)
-}
-
-/// HTTP/2 as peers use it. Raft sets its windows, keep-alives and deadlines.
-fn peer_server() -> tonic::transport::Server {
-    weir_raft::peer_server()
-        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
-        .http2_max_local_error_reset_streams(Some(PENDING_RESETS_MAX))
-}
-
-fn common_server() -> tonic::transport::Server {
-    tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .http2_max_local_error_reset_streams(Some(PENDING_RESETS_MAX))
+        .timeout(CALL_DURATION_MAX)
 }
 
 async fn serve<C: Connections>(

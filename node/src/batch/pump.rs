@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use weir_admission::Operation;
 use weir_raft::{Committed, ProposeError};
 
-/// An entry on its way.
+/// An entry on its way, and those who wait for it.
 struct Flight {
     since: Instant,
     waiters: Vec<Waiter>,
@@ -26,19 +26,42 @@ impl Flight {
     fn is_awaited(&self) -> bool {
         self.waiters.iter().any(Waiter::is_waiting)
     }
+
+    /// Tells those who waited long enough that the outcome is unknown.
+    fn sweep(&mut self, now: Instant) {
+        let stuck = now - self.since >= COMMIT_WAIT_MAX;
+        for waiter in self.waiters.iter_mut().filter(|w| stuck || w.is_past(now)) {
+            waiter.answer(Err(SubmitError::Unknown));
+        }
+    }
+
+    fn refuse(self, error: &SubmitError) {
+        for mut waiter in self.waiters {
+            waiter.answer(Err(error.clone()));
+        }
+    }
+}
+
+/// An entry that is handed to the log. One at a time, so that the order is kept.
+struct Handing<T> {
+    flight: Flight,
+    taken: BoxFuture<'static, Result<T, ProposeError>>,
 }
 
 /// What became of an entry.
 type Landed = (u64, Result<Committed, ProposeError>);
 
 pub(super) struct Pump<P: Propose> {
-    proposer: P,
+    proposer: Arc<P>,
     shared: Arc<Shared>,
     metrics: BatchMetrics,
+    handing: Option<Handing<P::Pending>>,
     flights: BTreeMap<u64, Flight>,
     landings: FuturesUnordered<BoxFuture<'static, Landed>>,
     /// Number of the next flight.
     next: u64,
+    /// When waiting operations are next held against their deadlines.
+    next_sweep: Instant,
     /// When an entry last landed.
     progress: Instant,
 }
@@ -46,46 +69,60 @@ pub(super) struct Pump<P: Propose> {
 impl<P: Propose> Pump<P> {
     pub(super) fn new(proposer: P, shared: Arc<Shared>, metrics: BatchMetrics) -> Pump<P> {
         Pump {
-            proposer,
+            proposer: Arc::new(proposer),
             shared,
             metrics,
+            handing: None,
             flights: BTreeMap::new(),
             landings: FuturesUnordered::new(),
             next: 0,
+            next_sweep: Instant::now(),
             progress: Instant::now(),
         }
     }
 
-    /// Works until the queue is closed and empty and every entry has landed or was given up.
+    /// Works until the queue is closed and empty and everybody was answered.
     pub(super) async fn run(mut self) {
         loop {
             let now = Instant::now();
-            self.sweep_queue(now);
-            self.sweep_flights(now);
-            while self.may_go(Instant::now()) {
-                self.go().await;
+            if now >= self.next_sweep {
+                self.sweep(now);
+            }
+            while self.may_go(now) {
+                self.go(now);
             }
             let (queued, closed) = {
                 let queue = self.shared.queue();
                 (!queue.is_empty(), queue.is_closed())
             };
-            let awaited = self.flights.values().any(Flight::is_awaited);
-            if closed && !queued && !awaited {
+            if closed && !queued && !self.all_flights().any(|flight| flight.is_awaited()) {
                 return;
             }
+            let busy = queued || self.handing.is_some() || !self.flights.is_empty();
             tokio::select! {
                 biased;
-                Some(landed) = self.landings.next(), if !self.landings.is_empty() => self.land(landed),
+                taken = taken(&mut self.handing) => self.taken(taken),
+                Some(landed) = self.landings.next(), if !self.landings.is_empty() => {
+                    self.land(landed);
+                }
                 () = self.shared.changed.notified() => {}
-                () = tokio::time::sleep(SWEEP_INTERVAL), if queued || awaited => {}
+                () = tokio::time::sleep_until(self.next_sweep), if busy => {}
             }
         }
+    }
+
+    fn all_flights(&mut self) -> impl Iterator<Item = &mut Flight> {
+        self.handing
+            .iter_mut()
+            .map(|handing| &mut handing.flight)
+            .chain(self.flights.values_mut())
     }
 
     /// True if the next entry should leave now.
     fn may_go(&self, now: Instant) -> bool {
         let queue = self.shared.queue();
-        if queue.is_empty() || self.flights.len() >= ENTRIES_IN_FLIGHT_MAX {
+        if queue.is_empty() || self.handing.is_some() || self.flights.len() >= ENTRIES_IN_FLIGHT_MAX
+        {
             return false;
         }
         let held_back = self
@@ -95,13 +132,11 @@ impl<P: Propose> Pump<P> {
         !held_back || queue.operations() >= ENTRY_OPERATIONS_WORTH || queue.has_full_entry()
     }
 
-    /// Sends the next entry off.
-    async fn go(&mut self) {
-        let now = Instant::now();
-        let submissions = self.shared.queue().cut();
+    /// Hands the next entry to the log.
+    fn go(&mut self, now: Instant) {
         let mut batch: Vec<Operation> = Vec::new();
-        let mut waiters = Vec::with_capacity(submissions.len());
-        for submission in submissions {
+        let mut waiters = Vec::new();
+        for submission in self.shared.queue().cut() {
             if submission.is_past(now) {
                 submission.refuse(SubmitError::Expired);
             } else if !submission.is_abandoned() {
@@ -114,21 +149,30 @@ impl<P: Propose> Pump<P> {
             return;
         }
         self.metrics.entry(batch.len());
-        match self.proposer.propose(batch).await {
+        let proposer = self.proposer.clone();
+        self.handing = Some(Handing {
+            flight: Flight {
+                since: now,
+                waiters,
+            },
+            taken: Box::pin(async move { proposer.propose(batch).await }),
+        });
+    }
+
+    /// The log took the entry, or refused it.
+    fn taken(&mut self, result: Result<P::Pending, ProposeError>) {
+        let Some(Handing { flight, .. }) = self.handing.take() else {
+            return;
+        };
+        match result {
             Ok(pending) => {
                 let number = self.next;
                 self.next += 1;
-                self.flights.insert(
-                    number,
-                    Flight {
-                        since: now,
-                        waiters,
-                    },
-                );
+                self.flights.insert(number, flight);
                 self.landings
                     .push(Box::pin(async move { (number, pending.await) }));
             }
-            Err(error) => refuse_all(waiters, &error.into()),
+            Err(error) => flight.refuse(&error.into()),
         }
     }
 
@@ -140,7 +184,7 @@ impl<P: Propose> Pump<P> {
         };
         let committed = match result {
             Ok(committed) => committed,
-            Err(error) => return refuse_all(flight.waiters, &error.into()),
+            Err(error) => return flight.refuse(&error.into()),
         };
         self.progress = now;
         self.shared.queue().observe(now - flight.since);
@@ -153,7 +197,7 @@ impl<P: Propose> Pump<P> {
                 outcomes = committed.outcomes.len(),
                 "an entry came back with a wrong number of outcomes"
             );
-            return refuse_all(flight.waiters, &SubmitError::Unknown);
+            return flight.refuse(&SubmitError::Unknown);
         }
         let mut outcomes = committed.outcomes.into_iter();
         for mut waiter in flight.waiters {
@@ -163,16 +207,16 @@ impl<P: Propose> Pump<P> {
     }
 
     /// Drops what waits in vain: past its deadline, given up by its caller, or stuck for too long.
-    fn sweep_queue(&mut self, now: Instant) {
-        let stuck = |s: &Submission| now - s.since >= QUEUE_WAIT_MAX;
-        let gone = self
-            .shared
-            .queue()
-            .take(|s| s.is_past(now) || s.is_abandoned() || stuck(s));
+    fn sweep(&mut self, now: Instant) {
+        self.next_sweep = now + SWEEP_INTERVAL;
+        self.all_flights().for_each(|flight| flight.sweep(now));
+        let progress = self.progress;
+        let vain = |s: &Submission| s.is_past(now) || s.is_abandoned() || s.is_stuck(now, progress);
+        let gone = self.shared.queue().take(vain);
         for submission in gone {
             let error = if submission.is_past(now) {
                 SubmitError::Expired
-            } else if self.progress <= submission.since {
+            } else if now - progress >= QUEUE_WAIT_MAX {
                 // Not one entry landed in all that time.
                 SubmitError::NoQuorum
             } else {
@@ -183,24 +227,12 @@ impl<P: Propose> Pump<P> {
             submission.refuse(error);
         }
     }
-
-    /// Tells those whose entry does not land that its outcome is unknown. The entry keeps its slot.
-    fn sweep_flights(&mut self, now: Instant) {
-        for flight in self.flights.values_mut() {
-            let stuck = now - flight.since >= COMMIT_WAIT_MAX;
-            for waiter in flight
-                .waiters
-                .iter_mut()
-                .filter(|w| stuck || w.is_past(now))
-            {
-                waiter.answer(Err(SubmitError::Unknown));
-            }
-        }
-    }
 }
 
-fn refuse_all(waiters: Vec<Waiter>, error: &SubmitError) {
-    for mut waiter in waiters {
-        waiter.answer(Err(error.clone()));
+/// Resolves when the log took or refused the entry that is being handed to it.
+async fn taken<T>(handing: &mut Option<Handing<T>>) -> Result<T, ProposeError> {
+    match handing {
+        Some(handing) => (&mut handing.taken).await,
+        None => std::future::pending().await,
     }
 }

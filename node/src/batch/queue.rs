@@ -4,7 +4,8 @@ use super::size::stored_bytes;
 use super::{Answer, SubmitError};
 use crate::limits::{
     ENTRY_BYTES_MAX, ENTRY_OPERATIONS_MAX, QUEUE_BYTES_MAX, QUEUE_BYTES_RESERVED,
-    QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED, RETRY_HINT_MAX, RETRY_HINT_MIN,
+    QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED, QUEUE_WAIT_MAX, RETRY_HINT_MAX,
+    RETRY_HINT_MIN,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -86,6 +87,17 @@ impl Submission {
 
     pub(super) fn is_past(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// True if it waited too long: an ask since it came, what gives capacity back since an entry last
+    /// landed, so that it is dropped only if nothing moves.
+    pub(super) fn is_stuck(&self, now: Instant, progress: Instant) -> bool {
+        let since = if self.gives_back {
+            self.since.max(progress)
+        } else {
+            self.since
+        };
+        now - since >= QUEUE_WAIT_MAX
     }
 
     /// True if nobody waits and nothing is lost by forgetting it.

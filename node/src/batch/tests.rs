@@ -387,8 +387,15 @@ async fn run(log: &Log, steps: &[Step]) -> Vec<(Vec<u64>, Answer)> {
         tokio::time::sleep(Duration::from_millis(step.pause_ms)).await;
     }
     let patience = QUEUE_WAIT_MAX + COMMIT_WAIT_MAX + 10 * SWEEP_INTERVAL;
+    // What gives capacity back waits on while entries land.
+    let entries = u32::try_from(steps.len()).unwrap();
     let mut answers = Vec::new();
-    for (own, submitted) in waiting {
+    for ((own, submitted), step) in waiting.into_iter().zip(steps) {
+        let patience = if step.gives_back {
+            patience * entries
+        } else {
+            patience
+        };
         let answer = match submitted {
             Ok(completion) => tokio::time::timeout(patience, completion)
                 .await

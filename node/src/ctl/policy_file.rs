@@ -162,7 +162,8 @@ choice!(EnforcedBy -> EnforcedBy { Provider, Us });
 choice!(InitialUse -> InitialUse { Full, Empty });
 
 impl Target {
-    /// What is left out keeps the wire's "unspecified", which the cluster reads as the default.
+    /// What is left out keeps the wire's "unspecified", which the cluster reads as the default. The wire
+    /// has no default for how a limit counts and who enforces it; here they are the careful ones.
     fn into_wire(self) -> wire::Policy {
         wire::Policy {
             limits: self
@@ -212,15 +213,8 @@ impl Limit {
             dimension: self.dimension,
             cap: self.cap,
             per_us: self.per.0,
-            kind: self
-                .kind
-                .map(wire::LimitKind::from)
-                .unwrap_or_default()
-                .into(),
-            enforced_by: self
-                .enforced_by
-                .map(wire::EnforcedBy::from)
-                .unwrap_or_default()
+            kind: wire::LimitKind::from(self.kind.unwrap_or(Kind::Sliding)).into(),
+            enforced_by: wire::EnforcedBy::from(self.enforced_by.unwrap_or(EnforcedBy::Provider))
                 .into(),
             burst_us: self.burst.map(|span| span.0),
             initial_use: self

@@ -77,8 +77,22 @@ pub(super) fn applied(applied: &[Applied], form: Form) -> String {
     }
 }
 
-/// A length of time as people read it.
+/// A length of time as people read it: exact where a unit fits, otherwise rounded.
 fn span(us: u64) -> String {
+    const UNITS: [(u64, &str); 5] = [
+        (86_400_000_000, "d"),
+        (3_600_000_000, "h"),
+        (60_000_000, "m"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+    ];
+    // Milliseconds only below a second, where seconds would need a fraction.
+    let exact = UNITS
+        .iter()
+        .find(|(unit, _)| us > 0 && us < unit * 1_000 && us.is_multiple_of(*unit));
+    if let Some((unit, name)) = exact {
+        return format!("{}{name}", us / unit);
+    }
     let duration = Duration::from_micros(us);
     match us {
         0..1_000 => format!("{us}us"),

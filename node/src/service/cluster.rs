@@ -186,7 +186,7 @@ impl ClusterApi {
             ),
             TransferError::NotReady(node) => WireError::new(
                 Reason::NoQuorum,
-                format!("node {node} does not answer or is too far behind to lead"),
+                format!("node {node} does not answer or is too far behind; nothing happened"),
             ),
             TransferError::Timeout(node) => WireError::new(
                 Reason::OutcomeUnknown,

@@ -29,10 +29,10 @@ pub(crate) fn wire_error(error: SubmitError, shards: &Shards) -> WireError {
             Reason::OutcomeUnknown,
             "the request was taken up and its outcome is not known here",
         ),
-        SubmitError::TooLarge => WireError::new(
-            Reason::Malformed,
-            "the request is larger than a log entry may be; nothing happened",
-        ),
+        SubmitError::NotAnEntry(why) => {
+            let message = format!("the request cannot be a log entry: {why}; nothing happened");
+            WireError::new(Reason::Malformed, message)
+        }
         SubmitError::Stopped => WireError::new(Reason::Stopping, "the node stops"),
     }
 }

@@ -86,7 +86,7 @@ impl TargetsService for Targets {
         let mut answer = wire::ListTargetsResponse::default();
         for group in self.shards.groups().all() {
             let shard = group.shard();
-            if group.status().role != Role::Leader {
+            if group.positions().role != Role::Leader {
                 continue;
             }
             let read = self.shards.read(shard, |state| {

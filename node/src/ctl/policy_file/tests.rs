@@ -136,3 +136,15 @@ fn spans() {
         assert!(parse_span(text).is_err(), "{text}");
     }
 }
+
+#[test]
+fn the_files_we_ship_are_valid() {
+    for text in [
+        include_str!("../../dev/sample.toml"),
+        include_str!("../../../../deploy/config/policy.toml"),
+    ] {
+        for target in parse(text).unwrap() {
+            assert_eq!(target.violations(), [], "{}", target.name);
+        }
+    }
+}

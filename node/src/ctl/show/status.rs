@@ -108,9 +108,9 @@ impl ShardView {
             .max()
             .unwrap_or(0);
         let newest = || groups.iter().filter(|(_, group)| group.term == term);
-        // Who says of itself that it leads knows best.
+        // Who says of itself that it leads knows best; one that lost its quorum names no leader.
         let leader = newest()
-            .find(|(_, group)| group.role() == wire::GroupRole::Leader)
+            .find(|(node, group)| group.role() == wire::GroupRole::Leader && group.leader == *node)
             .map(|(node, _)| *node)
             .or_else(|| {
                 newest()

@@ -1,1 +1,283 @@
+//! Every answer as it is printed, against files. `WEIR_GOLDEN=write cargo test` writes them anew.
 
+use super::*;
+use std::path::PathBuf;
+use weir_client::TargetList;
+use weir_proto::v1 as wire;
+use weir_proto::v1::admit_response::Decision;
+
+fn check(name: &str, actual: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("src/ctl/show/golden")
+        .join(name);
+    if std::env::var("WEIR_GOLDEN").is_ok_and(|mode| mode == "write") {
+        std::fs::write(&file, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(actual, expected, "{}", file.display());
+}
+
+fn check_both(name: &str, render: impl Fn(Form) -> String) {
+    check(&format!("{name}.txt"), &render(Form::Table));
+    check(&format!("{name}.json"), &render(Form::Json));
+}
+
+fn group(shard: u32, role: wire::GroupRole, applied: u64, digest: &str) -> wire::GroupStatus {
+    wire::GroupStatus {
+        shard,
+        role: role.into(),
+        leader: if shard == 2 { 0 } else { 1 },
+        term: 3,
+        last_log_index: applied + 1,
+        applied_index: applied,
+        snapshot_index: 100,
+        purged_index: 50,
+        voters: vec![1, 2, 3],
+        digest: digest.into(),
+        targets: u64::from(shard) + 1,
+    }
+}
+
+fn node(node_id: u64, groups: Vec<wire::GroupStatus>) -> wire::NodeStatus {
+    wire::NodeStatus {
+        node_id,
+        address: format!("127.0.0.1:74{node_id}0"),
+        peer_address: format!("127.0.0.1:74{node_id}1"),
+        reachable: !groups.is_empty(),
+        version: if groups.is_empty() {
+            String::new()
+        } else {
+            "0.1.0".into()
+        },
+        uptime_us: if groups.is_empty() { 0 } else { 7_384_000_001 },
+        groups,
+    }
+}
+
+fn cluster() -> wire::StatusResponse {
+    use wire::GroupRole::{Candidate, Follower, Leader};
+    wire::StatusResponse {
+        cluster_id: "00112233445566778899aabbccddeeff".into(),
+        shards: 3,
+        nodes: vec![
+            node(
+                1,
+                vec![
+                    group(0, Leader, 120, "aa"),
+                    group(1, Leader, 7, "bb"),
+                    group(2, Candidate, 9, "cc"),
+                ],
+            ),
+            node(
+                2,
+                vec![
+                    group(0, Follower, 119, "a9"),
+                    group(1, Follower, 7, "b0"),
+                    group(2, Candidate, 9, "cc"),
+                ],
+            ),
+            node(3, Vec::new()),
+        ],
+    }
+}
+
+fn a_policy() -> wire::Policy {
+    let text = r#"
+        [[target]]
+        name = "openai/gpt-5"
+        reply_window = "100ms"
+        tenant_weights = { acme = 300, zeta = 50 }
+        [[target.limit]]
+        name = "rpm"
+        dimension = "requests"
+        cap = 600
+        per = "60s"
+        [[target.limit]]
+        name = "daily"
+        dimension = "tokens"
+        cap = 400_000_000
+        per = "1d"
+        kind = "bucket"
+        enforced_by = "us"
+        burst = "2h"
+        [[target.priority]]
+        name = "interactive"
+        weight = 600
+        [[target.priority]]
+        name = "batch"
+        weight = 100
+    "#;
+    let [target] = crate::ctl::policy_file::parse(text)
+        .unwrap()
+        .try_into()
+        .unwrap();
+    // As the cluster tells it: every default spelled out.
+    weir_proto::convert::policy::write(&weir_proto::convert::policy::read(&target.policy).unwrap())
+}
+
+fn a_target() -> wire::Target {
+    let limit = |name: &str, used, cap, guard_us| wire::LimitUse {
+        name: name.into(),
+        used,
+        cap,
+        guard_us,
+    };
+    let priority = |name: &str, waiting| wire::PriorityUse {
+        name: name.into(),
+        waiting,
+        admitted: 1_234,
+        deferred: 99,
+        rejected: 2,
+        throttled: 1,
+        served_ns: 61_500_000_000,
+    };
+    wire::Target {
+        name: "openai/gpt-5".into(),
+        version: 4,
+        policy: Some(a_policy()),
+        shard: 2,
+        limits: vec![
+            limit("rpm", 412, 600, 262_000),
+            limit("daily", 1_200_000, 400_000_000, 0),
+        ],
+        priorities: vec![priority("interactive", 0), priority("batch", 17)],
+        tenants: 6,
+        grants: 12,
+        waiting: 17,
+        held_for_us: 1_500_000,
+    }
+}
+
+#[test]
+fn status_tells_nodes_and_shards() {
+    check_both("status", |form| status(&cluster(), form));
+}
+
+#[test]
+fn targets_tell_their_use() {
+    check_both("target", |form| target(&a_target(), form));
+    let other = wire::Target {
+        name: "payments/charge".into(),
+        policy: None,
+        limits: Vec::new(),
+        priorities: Vec::new(),
+        ..a_target()
+    };
+    let list = TargetList {
+        targets: vec![a_target(), other],
+        missing_shards: vec![0, 1],
+    };
+    check_both("targets", |form| targets(&list, form));
+    assert_eq!(list_exit(&list), crate::exit::Exit::Unavailable);
+}
+
+fn request() -> wire::AdmitRequest {
+    wire::AdmitRequest {
+        target: "openai/gpt-5".into(),
+        admission_id: "job-7".into(),
+        attempt: u64::MAX,
+        ask: 1,
+        ..wire::AdmitRequest::default()
+    }
+}
+
+fn answer(decision: Decision) -> wire::AdmitResponse {
+    wire::AdmitResponse {
+        decision: Some(decision),
+        policy_version: 4,
+    }
+}
+
+#[test]
+fn decisions_tell_what_to_do_next() {
+    let admitted = answer(Decision::Admitted(wire::Admitted {
+        start_in_us: 12_345,
+        reply_window_us: 100_000,
+        grant: Some(wire::Grant {
+            shard: 2,
+            index: 120,
+            offset: 3,
+        }),
+        charged: [("tokens".to_owned(), 500), ("requests".to_owned(), 1)].into(),
+    }));
+    check_both("admitted", |form| decision(&request(), &admitted, form));
+    check("admitted.quiet", &grant_only(&admitted));
+    let deferred = answer(Decision::Deferred(wire::Deferred {
+        retry_in_us: 812_000,
+        earliest_in_us: 790_000,
+        place: 4,
+        limit: "rpm".into(),
+        place_until_us: 10_812_000,
+    }));
+    check_both("deferred", |form| decision(&request(), &deferred, form));
+    check("deferred.quiet", &grant_only(&deferred));
+    let rejected = answer(Decision::Rejected(wire::Rejected {
+        reason: wire::RejectReason::NeverFits.into(),
+        limit: "rpm".into(),
+        message: "the cost of 700 is above the cap of 600 of limit \"rpm\"".into(),
+        cap: 600,
+        cost: 700,
+        earliest_in_us: 0,
+    }));
+    check_both("rejected", |form| decision(&request(), &rejected, form));
+}
+
+#[test]
+fn releases_tell_what_became_of_the_grant() {
+    for status in [
+        wire::ReleaseStatus::Applied,
+        wire::ReleaseStatus::Already,
+        wire::ReleaseStatus::Expired,
+        wire::ReleaseStatus::Unknown,
+    ] {
+        let name = format!(
+            "release-{}",
+            super::target::word(status.as_str_name(), "RELEASE_STATUS_")
+        );
+        let answer = wire::ReleaseResponse {
+            status: status.into(),
+        };
+        check_both(&name, |form| released(&answer, form));
+    }
+}
+
+#[test]
+fn applying_tells_what_became_of_each_target() {
+    let list = [
+        Applied {
+            target: "openai/gpt-5".into(),
+            result: Ok(Version::New(5)),
+        },
+        Applied {
+            target: "payments/charge".into(),
+            result: Ok(Version::Same(1)),
+        },
+        Applied {
+            target: "other".into(),
+            result: Err("the cluster is overloaded".into()),
+        },
+    ];
+    check_both("applied", |form| applied(&list, form));
+    check_both("done", |form| done(form, "node 2 leads shard 1"));
+}
+
+#[test]
+fn spans_read_well() {
+    for (us, text) in [
+        (0, "0us"),
+        (999, "999us"),
+        (12_345, "12.3ms"),
+        (250_000, "250ms"),
+        (1_500_000, "1.5s"),
+        (1_500_001, "1.5s"),
+        (10_000_000, "10s"),
+        (60_000_000, "1m"),
+        (90_000_000, "90s"),
+        (121_000_001, "2m"),
+        (7_384_000_001, "2h03m"),
+        (86_400_000_000, "1d"),
+        (90_000_000_001, "1d01h"),
+    ] {
+        assert_eq!(span(us), text, "{us}");
+    }
+}

@@ -1,0 +1,143 @@
+//! The program itself: flags, exit codes, what it prints.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+use tokio::process::Command;
+
+pub(crate) fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env_remove("WEIR_SERVER")
+        .kill_on_drop(true);
+    command
+}
+
+pub(crate) async fn run(arguments: &[&str]) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = weir(arguments).output().await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+pub(crate) fn file(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn the_default_configuration_is_printed() {
+    let (code, stdout, _) = run(&["server", "--print-default-config"]).await;
+    assert_eq!(code, 0);
+    assert_eq!(stdout, weir_node::config::DEFAULT_CONFIG);
+}
+
+#[tokio::test]
+async fn wrong_usage_ends_with_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases = [
+        (vec!["serve".to_owned()], "unrecognized subcommand"),
+        (
+            vec!["dev".into(), "--nodes".into(), "2".into()],
+            "must be 1, 3 or 5",
+        ),
+        (
+            vec!["server".into(), "--config".into(), "/nowhere.toml".into()],
+            "/nowhere.toml: No such file",
+        ),
+        (
+            vec![
+                "server".into(),
+                "--config".into(),
+                file(dir.path(), "a.toml", "[node]\nidd = 1"),
+            ],
+            "unknown field `idd`",
+        ),
+        (
+            vec![
+                "server".into(),
+                "--config".into(),
+                file(dir.path(), "b.toml", "[listen]\nclient = \"0.0.0.0:0\""),
+            ],
+            "start with --insecure",
+        ),
+        (
+            vec![
+                "ctl".into(),
+                "apply".into(),
+                "-f".into(),
+                file(dir.path(), "c.toml", "x = 1"),
+            ],
+            "c.toml: TOML parse error at line 1, column 1",
+        ),
+        (
+            ["ctl", "release", "demo/chat", "1:2"]
+                .map(str::to_owned)
+                .into(),
+            "is not SHARD:INDEX:OFFSET",
+        ),
+        (
+            ["ctl", "admit", "demo/chat", "--cost", "requests"]
+                .map(str::to_owned)
+                .into(),
+            "is not dimension=units",
+        ),
+    ];
+    for (arguments, message) in cases {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (code, _, stderr) = run(&arguments).await;
+        assert_eq!(code, 2, "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn every_mistake_of_a_policy_file_is_listed_by_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = file(
+        dir.path(),
+        "policy.toml",
+        r#"
+[[target]]
+name = "a"
+[[target.limit]]
+dimension = "requests"
+cap = 600
+per = "10ms"
+[[target.priority]]
+name = "p1"
+weight = 0
+[[target]]
+name = ""
+"#,
+    );
+    let (code, stdout, stderr) = run(&["ctl", "apply", "--file", &policy]).await;
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    for part in [
+        r#"policy.toml:4: target "a": policy.limits[0].per_us: must be"#,
+        r#"policy.toml:8: target "a": policy.priorities[0].weight: must be"#,
+        r#"policy.toml:11: target "": target: must not be empty"#,
+        r#"policy.toml:11: target "": policy.limits: must have"#,
+    ] {
+        assert!(stderr.contains(part), "{part}\nis not in\n{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_cluster_the_command_line_ends_with_3() {
+    // A port that was just free.
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let (code, _, stderr) = run(&["ctl", "--server", &free.to_string(), "status"]).await;
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.starts_with("error: "), "{stderr}");
+}

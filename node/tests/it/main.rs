@@ -1,0 +1,17 @@
+//! Nodes over real sockets on loopback: what callers, operators and probes see.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails the test"
+)]
+
+mod admit;
+mod bad_input;
+mod cluster;
+mod command;
+mod data_dir;
+mod observe;
+mod overload;
+mod stop;
+mod support;

@@ -1,0 +1,155 @@
+//! Health, reflection, metrics and probes.
+
+use crate::support::*;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use weir_node::dev::Cluster;
+use weir_node::health::ADMISSION_SERVICE;
+use weir_raft::NodeId;
+
+async fn health(cluster: &Cluster, node: NodeId, service: &str) -> ServingStatus {
+    let request = HealthCheckRequest {
+        service: service.into(),
+    };
+    let answer = HealthClient::new(channel(cluster, node))
+        .check(request)
+        .await
+        .unwrap();
+    answer.into_inner().status()
+}
+
+async fn http(cluster: &Cluster, node: NodeId, path: &str) -> (u16, String, String) {
+    let (_, config) = cluster.nodes().find(|(id, _)| *id == node).unwrap();
+    let url = format!("http://{}{path}", config.listen.admin);
+    let answer = reqwest::get(url).await.unwrap();
+    let status = answer.status().as_u16();
+    let media = answer
+        .headers()
+        .get("content-type")
+        .map(|v| v.to_str().unwrap().to_owned());
+    (
+        status,
+        media.unwrap_or_default(),
+        answer.text().await.unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn a_node_is_healthy_while_every_shard_knows_its_leader() {
+    let mut cluster = start_with_target(3).await;
+    let nodes: Vec<NodeId> = cluster.nodes().map(|(node, _)| node).collect();
+    for node in &nodes {
+        assert_eq!(health(&cluster, *node, "").await, ServingStatus::Serving);
+        assert_eq!(
+            health(&cluster, *node, ADMISSION_SERVICE).await,
+            ServingStatus::Serving
+        );
+        assert_eq!(http(&cluster, *node, "/livez").await.0, 200);
+        assert_eq!(http(&cluster, *node, "/readyz").await.0, 200);
+    }
+    let (survivor, others) = nodes.split_first().unwrap();
+    for other in others {
+        cluster.kill(*other).await.unwrap();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while health(&cluster, *survivor, ADMISSION_SERVICE).await != ServingStatus::NotServing {
+        assert!(Instant::now() < deadline, "ready without a quorum");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let (status, _, text) = http(&cluster, *survivor, "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(text.starts_with("no leader known for"), "{text}");
+    assert_eq!(
+        health(&cluster, *survivor, "").await,
+        ServingStatus::Serving
+    );
+    assert_eq!(http(&cluster, *survivor, "/livez").await.0, 200);
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn metrics_tell_what_happened() {
+    let cluster = start_with_target(3).await;
+    let leader = leader(&cluster);
+    let mut client = admission(&cluster, leader);
+    let answer = client.admit(ask("job")).await.unwrap().into_inner();
+    let mut throttled = release(admitted(&answer).grant.unwrap());
+    throttled.outcome = weir_proto::v1::CallOutcome::Throttled.into();
+    throttled.retry_after_us = 1_000_000;
+    client.release(throttled).await.unwrap();
+    client.admit(ask("")).await.unwrap_err();
+
+    let (status, media, text) = http(&cluster, leader, "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(media.starts_with("application/openmetrics-text"), "{media}");
+    let shard = target(&cluster).await.shard;
+    for line in [
+        r#"weir_admit_decisions_total{target="demo/chat",priority="high",outcome="admitted"} 1"#,
+        r#"weir_upstream_429_total{target="demo/chat"} 1"#,
+        r#"weir_refused_calls_total{reason="MALFORMED"} 1"#,
+        r#"weir_build_info{version="0.1.0"} 1"#,
+        r#"weir_queue_depth{target="demo/chat",priority="high"} 0"#,
+        "weir_admit_duration_seconds_count 1",
+        &format!(r#"weir_raft_is_leader{{shard="{shard}"}} 1"#),
+        &format!(r#"weir_raft_has_leader{{shard="{shard}"}} 1"#),
+        &format!(r#"weir_batch_queue_operations{{shard="{shard}"}} 0"#),
+    ] {
+        assert!(
+            text.lines().any(|told| told == line),
+            "{line}\nis not in\n{text}"
+        );
+    }
+    for name in [
+        "weir_raft_term",
+        "weir_raft_applied_index",
+        "weir_batch_operations_bucket",
+    ] {
+        assert!(text.contains(name), "{name} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_schema_is_told_by_reflection() {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    let cluster = start(1).await;
+    let (node, _) = cluster.nodes().next().unwrap();
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut client = ServerReflectionClient::new(channel(&cluster, node));
+    let requests = tonic::Request::new(tokio_stream::once(request));
+    let mut answers = client
+        .server_reflection_info(requests)
+        .await
+        .unwrap()
+        .into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+        panic!("{answer:?}")
+    };
+    let names: Vec<String> = list
+        .service
+        .into_iter()
+        .map(|service| service.name)
+        .collect();
+    for name in [
+        "weir.v1.AdmissionService",
+        "weir.v1.TargetsService",
+        "weir.v1.ClusterService",
+    ] {
+        assert!(
+            names.iter().any(|told| told == name),
+            "{name} is not in {names:?}"
+        );
+    }
+    cluster.shutdown().await;
+}
