@@ -176,18 +176,19 @@ impl Routes {
     }
 
     /// `from` does not lead the shard. Its hint is followed unless the node it names has
-    /// too much blame; without one the search goes on behind `from`.
+    /// too much blame; without one the search goes on behind `from`. True if the hint is followed: then
+    /// there is somebody to ask at once.
     pub(crate) fn not_leader(
         &mut self,
         shard: ShardId,
         from: &Address,
         hint: Option<&Hint>,
         now: Instant,
-    ) {
+    ) -> bool {
         let guess = self.node_for(Some(shard));
         if guess != *from {
             // Another call has moved the guess since this one was sent.
-            return;
+            return hint.is_some_and(|hint| hint.address == guess);
         }
         let next = match hint {
             Some(hint) if hint.address != *from && !self.is_avoided(&hint.address, now) => {
@@ -195,7 +196,9 @@ impl Routes {
             }
             Some(_) | None => self.after(from, now),
         };
+        let followed = hint.is_some_and(|hint| hint.address == next && next != *from);
         self.set_guess(shard, next);
+        followed
     }
 
     /// `from` did not answer. It is asked last for a while.

@@ -156,13 +156,17 @@ impl Shared {
     }
 
     /// Learns from a failure where to send next.
-    fn heard(&self, shard: Option<ShardId>, address: &Address, failure: Failure) -> Failure {
+    fn heard(&self, shard: Option<ShardId>, address: &Address, mut failure: Failure) -> Failure {
         let now = Instant::now();
-        let elsewhere = match &failure {
+        let elsewhere = match &mut failure {
             Failure::NotLeader { hint } => {
                 self.node_answered(address);
-                if let Some(shard) = shard {
-                    lock(&self.routes).not_leader(shard, address, hint.as_ref(), now);
+                if let Some(shard) = shard
+                    && !lock(&self.routes).not_leader(shard, address, hint.as_ref(), now)
+                {
+                    // Nobody is known who could be asked at once: followers name a dead leader for a
+                    // while, and a whole fleet that asks around without a pause helps nobody.
+                    *hint = None;
                 }
                 true
             }

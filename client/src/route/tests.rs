@@ -62,7 +62,12 @@ fn check(claim: &str, steps: &[(Heard, &str)]) {
                 let hint = hint.map(|hint| Hint {
                     address: address(hint),
                 });
-                routes.not_leader(SHARD, &address(from), hint.as_ref(), now);
+                let followed = routes.not_leader(SHARD, &address(from), hint.as_ref(), now);
+                let named = hint.is_some_and(|hint| &*hint.address == *expected);
+                assert_eq!(
+                    followed, named,
+                    "{claim}: step {step}: the hint is followed"
+                );
             }
             Missing(from) => routes.missing(Some(SHARD), &address(from), BLAME_HUNG, now),
             Broken(from) => {
