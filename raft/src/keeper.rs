@@ -66,15 +66,19 @@ impl Keeper {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut balance = Balance::new();
         loop {
-            looks.tick().await;
-            if self.is_dead() {
-                return;
+            tokio::select! {
+                () = self.group.replica().snapshot_due() => self.snapshot().await,
+                _ = looks.tick() => {
+                    if self.is_dead() {
+                        return;
+                    }
+                    let in_touch = self.in_touch().await;
+                    let now = self.group.raft().server_metrics().borrow_watched().clone();
+                    self.tell(&now, in_touch);
+                    self.bound_log().await;
+                    self.place_lead(&mut balance).await;
+                }
             }
-            let in_touch = self.in_touch().await;
-            let now = self.group.raft().server_metrics().borrow_watched().clone();
-            self.tell(&now, in_touch);
-            self.bound_log().await;
-            self.place_lead(&mut balance).await;
         }
     }
 
@@ -112,25 +116,26 @@ impl Keeper {
         self.metrics().running_state.is_err()
     }
 
-    /// Takes a snapshot when enough bytes were applied since the last, and cuts a log that grew too long
-    /// all the same because a peer does not keep up.
+    async fn snapshot(&self) {
+        // An error means that the core ended, which the next look finds.
+        drop(self.group.raft().trigger().snapshot().await);
+    }
+
+    /// Cuts a log that grew too long in spite of snapshots because a peer does not keep up.
     async fn bound_log(&self) {
-        let raft = self.group.raft();
-        if self.group.replica().unsaved_bytes() >= self.snapshot_bytes {
-            // An error means that the core ended, which the next look finds.
-            drop(raft.trigger().snapshot().await);
-        }
         let too_long = self.log.bytes() > self.snapshot_bytes * LOG_BYTES_SHARES_MAX;
-        let snapshot = self.metrics().snapshot.map_or(0, |id| id.index);
+        let metrics = self.metrics();
+        let snapshot = metrics.snapshot.map_or(0, |id| id.index);
         let upto = snapshot.saturating_sub(TAIL_ENTRIES_MIN);
-        self.cut.set(if too_long { upto } else { 0 });
-        if too_long && upto > 0 {
+        let due = too_long && upto > metrics.purged.map_or(0, |id| id.index);
+        self.cut.set(if due { upto } else { 0 });
+        if due {
             tracing::warn!(
                 shard = self.group.shard().0,
                 upto,
                 "the log is too long and is cut"
             );
-            drop(raft.trigger().purge_log(upto).await);
+            drop(self.group.raft().trigger().purge_log(upto).await);
         }
     }
 

@@ -69,7 +69,7 @@ pub const SNAPSHOT_ENTRIES: u64 = 10_000;
 /// Bytes of batches of all groups after which snapshots are taken; each group has its share.
 pub const SNAPSHOT_ALL_BYTES: u64 = 256 * MIB as u64;
 /// Smallest share of one group: a snapshot costs two syncs and an encode.
-pub const SNAPSHOT_GROUP_BYTES_MIN: u64 = 4 * MIB as u64;
+pub const SNAPSHOT_GROUP_BYTES_MIN: u64 = MIB as u64;
 /// Largest share of one group: about what is replayed in a second.
 pub const SNAPSHOT_GROUP_BYTES_MAX: u64 = 32 * MIB as u64;
 /// Entries kept behind a snapshot, so that a peer that was away for a moment needs no snapshot, and so

@@ -8,7 +8,7 @@ use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use weir_admission::{Operation, ShardId, Stamp, State};
 use weir_proto::stored::{StoredError, decode_batch};
 
@@ -21,6 +21,10 @@ pub(crate) struct Replica {
     /// encode by yielding and not by blocking every other group of the thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     anchor: watch::Sender<Option<Anchor>>,
+    /// Bytes of batches that may be applied without a snapshot.
+    unsaved_bytes_max: u64,
+    /// Told when they are reached.
+    full: Notify,
 }
 
 struct Inner {
@@ -33,57 +37,37 @@ struct Inner {
 }
 
 impl Replica {
-    /// A replica of a new shard.
-    pub(crate) fn empty(shard: ShardId, clock: Arc<dyn Clock>) -> Self {
-        Self::with(
-            shard,
-            clock,
-            State::default(),
-            None,
-            StoredMembership::default(),
-        )
-    }
-
-    /// A replica from a snapshot.
-    pub(crate) fn loaded(
+    /// A replica as a snapshot has it, or of a new shard. A snapshot is due after each
+    /// `unsaved_bytes_max` bytes of batches.
+    pub(crate) fn new(
         shard: ShardId,
         clock: Arc<dyn Clock>,
-        meta: &SnapshotMeta,
-        state: &[u8],
+        unsaved_bytes_max: u64,
+        snapshot: Option<(&SnapshotMeta, &[u8])>,
     ) -> io::Result<Self> {
-        let state = decode_state(shard, state)?;
-        let membership = meta.last_membership.clone();
-        Ok(Self::with(
-            shard,
-            clock,
-            state,
-            meta.last_log_id,
-            membership,
-        ))
-    }
-
-    fn with(
-        shard: ShardId,
-        clock: Arc<dyn Clock>,
-        state: State,
-        applied: Option<LogId>,
-        membership: StoredMembership,
-    ) -> Self {
-        let time = ClusterTime::loaded(term_of(applied), state.now(), clock.now());
-        let inner = Inner {
-            state,
-            applied,
-            membership,
-            time,
-            unsaved_bytes: 0,
+        let (state, applied, membership) = match snapshot {
+            Some((meta, state)) => {
+                let state = decode_state(shard, state)?;
+                (state, meta.last_log_id, meta.last_membership.clone())
+            }
+            None => (State::default(), None, StoredMembership::default()),
         };
-        Self {
+        let time = ClusterTime::loaded(term_of(applied), state.now(), clock.now());
+        Ok(Self {
             shard,
             clock,
-            inner: Mutex::new(inner),
+            inner: Mutex::new(Inner {
+                state,
+                applied,
+                membership,
+                time,
+                unsaved_bytes: 0,
+            }),
             turn: Arc::new(tokio::sync::Mutex::new(())),
             anchor: watch::Sender::new(None),
-        }
+            unsaved_bytes_max,
+            full: Notify::new(),
+        })
     }
 
     pub(crate) fn shard(&self) -> ShardId {
@@ -110,9 +94,9 @@ impl Replica {
         (inner.applied, inner.membership.clone())
     }
 
-    /// Bytes of batches applied since the last snapshot.
-    pub(crate) fn unsaved_bytes(&self) -> u64 {
-        self.lock().unsaved_bytes
+    /// Resolves when so many bytes of batches were applied that a snapshot is due.
+    pub(crate) async fn snapshot_due(&self) {
+        self.full.notified().await;
     }
 
     /// Reads the state.
@@ -146,7 +130,12 @@ impl Replica {
             applied.outcomes = inner.state.apply(id.index, stamp, &operations);
             applied.stamp = inner.state.now();
             inner.time.stamped(applied.stamp, self.clock.now());
-            inner.unsaved_bytes = inner.unsaved_bytes.saturating_add(bytes as u64);
+            let unsaved_before = inner.unsaved_bytes;
+            inner.unsaved_bytes = unsaved_before.saturating_add(bytes as u64);
+            let due = unsaved_before < self.unsaved_bytes_max;
+            if due && inner.unsaved_bytes >= self.unsaved_bytes_max {
+                self.full.notify_one();
+            }
         }
         let anchor = inner.time.anchor();
         drop(inner);
@@ -213,4 +202,94 @@ fn decode_state(shard: ShardId, state: &[u8]) -> io::Result<State> {
 
 fn term_of(id: Option<LogId>) -> u64 {
     id.map_or(0, |id| id.committed_leader_id().term)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MonotonicClock;
+    use crate::types::Batch;
+    use weir_admission::{DeletePolicy, TargetName};
+    use weir_proto::stored::encode_batch;
+
+    fn replica(unsaved_bytes_max: u64) -> Replica {
+        let clock = Arc::new(MonotonicClock::new());
+        Replica::new(ShardId(3), clock, unsaved_bytes_max, None).unwrap()
+    }
+
+    fn entry(index: u64, batch: Bytes) -> Entry {
+        let term = openraft::impls::leader_id_std::LeaderId {
+            term: 1,
+            voted_for: 1,
+        };
+        let id = LogId::new(openraft::vote::RaftLeaderId::to_committed(&term), index);
+        Entry {
+            log_id: id,
+            payload: EntryPayload::Normal(Batch(batch)),
+        }
+    }
+
+    fn batch(stamp_us: u64) -> Bytes {
+        let target = TargetName::new("a").unwrap();
+        let delete = DeletePolicy {
+            target,
+            expected_version: None,
+        };
+        let operations = [Operation::DeletePolicy(delete)];
+        encode_batch(Stamp::from_micros(stamp_us), &operations).unwrap()
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_an_error_and_changes_nothing() {
+        let replica = replica(u64::MAX);
+        replica.apply(entry(1, batch(5))).unwrap();
+        let before = (replica.position(), replica.peek(State::digest));
+        let whole = batch(9);
+        let wrong = [
+            Bytes::new(),
+            whole.slice(..whole.len() - 1),
+            Bytes::from([&whole[..], &[0]].concat()),
+            Bytes::from_static(b"\x63what a later version wrote"),
+        ];
+        for bytes in wrong {
+            let error = replica.apply(entry(2, bytes)).unwrap_err().to_string();
+            assert!(error.contains("entry 2 of shard 3"), "{error}");
+            assert_eq!((replica.position(), replica.peek(State::digest)), before);
+        }
+        let applied = replica.apply(entry(2, whole)).unwrap();
+        assert_eq!(
+            (applied.stamp, applied.outcomes.len()),
+            (Stamp::from_micros(9), 1)
+        );
+    }
+
+    #[test]
+    fn a_snapshot_that_cannot_be_read_is_refused() {
+        let error = replica(1)
+            .decode_state(b"nonsense")
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("snapshot of shard 3"), "{error}");
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        let meta = SnapshotMeta {
+            last_log_id: None,
+            last_membership: StoredMembership::default(),
+        };
+        assert!(Replica::new(ShardId(3), clock, 1, Some((&meta, b"nonsense"))).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_is_due_once_when_the_bytes_are_reached_and_again_after_the_next() {
+        let size = batch(0).len() as u64;
+        let replica = replica(2 * size);
+        for round in 0..3 {
+            for (index, due) in [(1, false), (2, true), (3, false)] {
+                replica.apply(entry(10 * round + index, batch(0))).unwrap();
+                let told = futures::FutureExt::now_or_never(replica.snapshot_due());
+                assert_eq!(told.is_some(), due);
+            }
+            replica.encode();
+        }
+    }
 }

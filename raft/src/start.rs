@@ -195,11 +195,16 @@ impl Starter {
         snapshots: &SnapshotStore,
         log: &GroupLog,
     ) -> Result<Replica, StartError> {
-        let clock = Arc::clone(&self.clock);
-        match snapshots.newest(log.range().start)? {
-            Some(Loaded { meta, state }) => Ok(Replica::loaded(shard, clock, &meta, &state)?),
-            None => Ok(Replica::empty(shard, clock)),
-        }
+        let newest = snapshots.newest(log.range().start)?;
+        let newest = newest
+            .as_ref()
+            .map(|Loaded { meta, state }| (meta, &state[..]));
+        Ok(Replica::new(
+            shard,
+            Arc::clone(&self.clock),
+            self.snapshot_bytes,
+            newest,
+        )?)
     }
 
     async fn core(

@@ -3,6 +3,7 @@
 use super::body;
 use super::client::{Cut, unreachable, within};
 use super::link::Link;
+use super::tap::{Tap, tap};
 use crate::types::{AppendAnswer, AppendRequest, Payload, RpcError};
 use futures::{Stream, StreamExt, stream};
 use openraft::OptionalSend;
@@ -39,6 +40,7 @@ where
     let Some(first) = input.next().await else {
         return Ok(Box::pin(stream::empty()));
     };
+    let (tap, input) = tap(input);
     let sent = Arc::new(AtomicU64::new(0));
     let requests = requests(&link, session.group, first, input, Arc::clone(&sent));
     let mut client = link.client();
@@ -50,13 +52,18 @@ where
         answers,
         sent,
         answered: 0,
+        _tap: tap,
     };
     Ok(Box::pin(stream::unfold(Some(reader), |reader| async {
         let mut reader = reader?;
         match reader.next().await {
             Ok(None) => None,
             Ok(Some(answer)) => Some((Ok(answer), Some(reader))),
-            Err(status) => Some((Err(unreachable(&status)), None)),
+            Err(status) => {
+                // With it goes its tap, before openraft learns of the end.
+                drop(reader);
+                Some((Err(unreachable(&status)), None))
+            }
         }
     })))
 }
@@ -72,7 +79,11 @@ where
     S: Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
 {
     let (sender, to) = (link.sender.clone(), link.to);
-    let encoded = move |request: AppendRequest| match body::encode(&request, capacity(&request)) {
+    let encode = |request: &AppendRequest| {
+        check(request)?;
+        body::encode(request, capacity(request))
+    };
+    let encoded = move |request: AppendRequest| match encode(&request) {
         Ok(body) => {
             let sequence = sent.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             Some(sender.envelope(to, group, sequence, body))
@@ -86,6 +97,23 @@ where
     requests.scan(encoded, |encoded, request| {
         std::future::ready(encoded(request))
     })
+}
+
+/// Refuses entries that do not follow each other and the one before them. A log with a hole would be
+/// the end of whoever stores it.
+pub(super) fn check(request: &AppendRequest) -> Result<(), Status> {
+    let first = request
+        .prev_log_id
+        .map_or(0, |id| id.index.saturating_add(1));
+    for (due, entry) in (first..).zip(&request.entries) {
+        let found = entry.log_id.index;
+        if found != due {
+            return Err(Status::data_loss(format!(
+                "entry {found} where {due} is due"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn capacity(request: &AppendRequest) -> usize {
@@ -103,6 +131,8 @@ struct Reader {
     answers: Streaming<Envelope>,
     sent: Arc<AtomicU64>,
     answered: u64,
+    /// Ends the requests with the answers.
+    _tap: Tap,
 }
 
 impl Reader {

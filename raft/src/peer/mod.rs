@@ -12,6 +12,7 @@ mod link;
 mod server;
 mod service;
 mod snapshot;
+mod tap;
 
 pub(crate) use client::{Cut, PeerFactory};
 pub(crate) use envelope::PeerIdentity;

@@ -1,5 +1,6 @@
 //! What a node answers its peers.
 
+use super::append;
 use super::body;
 use super::envelope::PeerIdentity;
 use super::snapshot;
@@ -213,7 +214,9 @@ fn appends(
             if envelope.group != group || envelope.sequence != number as u64 + 1 {
                 return Err(Status::invalid_argument("out of order in its session"));
             }
-            body::decode(envelope.version, &envelope.body)
+            let request = body::decode(envelope.version, &envelope.body)?;
+            append::check(&request)?;
+            Ok(request)
         })
         .scan((), move |(), request| {
             let request = match request {

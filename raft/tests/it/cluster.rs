@@ -189,6 +189,33 @@ async fn a_node_that_stops_gives_its_leads_away_and_gets_none() {
 }
 
 #[tokio::test]
+async fn a_node_whose_log_cannot_be_synced_fails_and_the_others_go_on() {
+    let mut world = World::new(3, 1).await;
+    world.commit(0, vec![put("a", 100)]).await;
+    let leader = world.leader(0).await;
+    world.disks[&leader].break_down();
+    let pending = world.group(leader, 0).submit(vec![admit("a", 1)]).await;
+    let failure = world.groups(leader).failed().await;
+    assert!(
+        failure.to_string().contains("the disk is broken"),
+        "{failure}"
+    );
+    if let Ok(pending) = pending {
+        // The followers may have it.
+        let fate = pending.await;
+        assert!(
+            matches!(fate, Ok(_) | Err(ProposeError::Unknown)),
+            "{fate:?}"
+        );
+    }
+    let refused = propose(world.group(leader, 0), vec![admit("a", 2)]).await;
+    assert!(refused.is_err(), "a dead node promises nothing");
+    world.kill(leader).await;
+    world.commit(0, vec![admit("a", 3)]).await;
+    world.converge(0).await;
+}
+
+#[tokio::test]
 async fn leaders_are_spread_and_return_after_a_restart() {
     let mut world = World::new(3, 3).await;
     spread(&world).await;

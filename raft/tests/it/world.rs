@@ -2,6 +2,7 @@
 //! directory, so that dropping the runtime ends it as abruptly as a process can end.
 
 use crate::gate::Gate;
+use crate::slow::{Slow, SlowDisk};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use weir_admission::{
     LimitName, Operation, Policy, Principal, Priority, PriorityName, PutPolicy, ShardId,
     TargetName, TenantName, limits,
 };
+use weir_raft::log::Worker;
 use weir_raft::{
     Clock, Committed, Config, Group, Groups, MonotonicClock, NodeId, ProposeError, Retention,
     StartError, Timing, peer_server,
@@ -29,6 +31,7 @@ pub(crate) struct World {
     pub(crate) gate: Arc<Gate>,
     pub(crate) config: Config,
     pub(crate) clocks: BTreeMap<NodeId, Arc<dyn Clock>>,
+    pub(crate) disks: BTreeMap<NodeId, Arc<Slow>>,
     nodes: BTreeMap<NodeId, Node>,
 }
 
@@ -61,6 +64,7 @@ impl World {
             let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
             (*node, clock)
         });
+        let disks = members.keys().map(|node| (*node, Arc::default())).collect();
         World {
             directory: tempfile::tempdir().unwrap(),
             gate: Arc::new(Gate::default()),
@@ -74,6 +78,7 @@ impl World {
                 timing: Timing::default(),
                 retention: Retention::default(),
             },
+            disks,
             nodes: BTreeMap::new(),
         }
     }
@@ -125,6 +130,7 @@ impl World {
         let connector = self.gate.connector(node, to_node);
         let address: SocketAddr = config.members[&node].parse().unwrap();
         let clock = Arc::clone(&self.clocks[&node]);
+        let disk = Arc::new(SlowDisk(Arc::clone(&self.disks[&node])));
         let (started, starting) = oneshot::channel();
         let (kill, killed) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -133,7 +139,7 @@ impl World {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                match Groups::start(config, connector, clock).await {
+                match Groups::start_on(config, connector, clock, disk, Worker::Thread).await {
                     Ok(groups) => {
                         let serving = serve(groups.clone(), address);
                         drop(started.send(Ok(groups)));
@@ -231,8 +237,8 @@ impl World {
         .await
     }
 
-    /// Commits so many entries, many in flight at a time; gives the last.
-    pub(crate) async fn fill(&self, shard: u32, entries: u64) -> Committed {
+    /// Commits so many entries of so many asks, many in flight at a time; gives the last.
+    pub(crate) async fn fill(&self, shard: u32, entries: u64, asks: u64) -> Committed {
         const AT_ONCE: usize = 32;
         let mut last = self.commit(shard, vec![put("filler", 1)]).await;
         let mut sent = 0;
@@ -240,10 +246,12 @@ impl World {
             let leader = self.leader(shard).await;
             let group = self.group(leader, shard);
             let mut pending = Vec::new();
-            while let (Ok(one), true) = (
-                group.submit(vec![admit("filler", sent)]).await,
-                pending.len() < AT_ONCE,
-            ) {
+            while pending.len() < AT_ONCE && sent < entries {
+                let ids = sent * asks..(sent + 1) * asks;
+                let batch = ids.map(|id| admit("filler", id)).collect();
+                let Ok(one) = group.submit(batch).await else {
+                    break;
+                };
                 pending.push(one);
                 sent += 1;
             }
@@ -386,7 +394,11 @@ pub(crate) fn admit(name: &str, id: u64) -> Operation {
         tenant: TenantName::new("acme").unwrap(),
         principal: Principal::new("tester").unwrap(),
         priority: PriorityName::new("p1").unwrap(),
-        admission_id: id.to_le_bytes().into(),
+        // Of full length, so that entries are large.
+        admission_id: id
+            .to_le_bytes()
+            .repeat(limits::ADMISSION_ID_BYTES_MAX / 8)
+            .into(),
         attempt: id,
         ask: 1,
         cost: Amounts::new(vec![(requests(), 1)]).unwrap(),
