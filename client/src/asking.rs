@@ -11,19 +11,18 @@
 //! **Numbering.** Every send takes the next number, and the answer to an older number is never looked
 //! at: its future is dropped before the next ask is made.
 
-use crate::answer::{Deferral, Origin, RejectReason, Rejection};
+mod unanswered;
+
+use crate::answer::{Deferral, RejectReason, Rejection};
 use crate::breaker::Verdict;
 use crate::call::CheckedCall;
 use crate::client::Owner;
 use crate::failure::Failure;
 use crate::guard::Guard;
-use crate::limits::{LOCAL_RETRY_MAX, LOCAL_RETRY_MIN, RETRY_IN_MAX, SENDS_PER_DECISION_MAX};
-use crate::local::Take;
-use crate::lock::lock;
-use crate::retry::{Next, Overload, Tally, Trouble, jittered, roll};
-use crate::ungated::{Kept, UngatedKey, UngatedUse};
+use crate::limits::{RETRY_IN_MAX, SENDS_PER_DECISION_MAX};
+use crate::retry::{Next, Purpose, Tally, Trouble};
 use crate::zone::ZoneKey;
-use crate::{Answer, Error, Mode, Ticket};
+use crate::{Answer, Error, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -61,8 +60,8 @@ struct Effort {
     tally: Tally,
     /// Since when no answer came, if none came last.
     silent_since: Option<Instant>,
-    /// What went wrong last, apart from a try that was cut short.
-    trouble: Option<Trouble>,
+    /// What went wrong last, apart from a try that was cut short, with a sentence for people.
+    trouble: Option<(Trouble, String)>,
     may_have_happened: bool,
 }
 
@@ -70,14 +69,17 @@ impl Asking {
     /// A new attempt, or the attempt of a ticket. A new attempt that is dropped half way is given up;
     /// one with a ticket belongs to whoever has the ticket.
     pub(crate) fn new(owner: Arc<Owner>, call: CheckedCall, ticket: Option<Ticket>) -> Asking {
+        let abandon = ticket.is_none();
+        let new = || Ticket {
+            attempt: owner.shared.dice.name(),
+            ask: 0,
+        };
+        let ticket = ticket.unwrap_or_else(new);
         Asking {
             owner,
             call,
-            abandon: ticket.is_none(),
-            ticket: ticket.unwrap_or_else(|| Ticket {
-                attempt: rand::random(),
-                ask: 0,
-            }),
+            ticket,
+            abandon,
         }
     }
 
@@ -101,7 +103,7 @@ impl Asking {
         let mut effort = Effort {
             until: deadline_at.map_or(answer_by, |deadline| deadline.min(answer_by)),
             deadline_at,
-            tally: Tally::new(Overload::Stops),
+            tally: Tally::new(Purpose::Decision),
             silent_since: None,
             trouble: None,
             may_have_happened: false,
@@ -153,19 +155,16 @@ impl Asking {
                 Trouble::Late | Trouble::Stale | Trouble::Overloaded { .. } => None,
             };
             let cut_short = matches!(trouble, Trouble::NoAnswer { .. }) && !silent;
-            if !cut_short {
-                effort.trouble = Some(trouble);
+            if !cut_short || effort.trouble.is_none() {
+                effort.trouble = Some((trouble, message));
             }
             let remaining = effort.until.saturating_duration_since(now);
-            match effort.tally.after(trouble, remaining, roll()) {
+            match effort.tally.after(trouble, remaining, shared.dice.roll()) {
                 Next::Send(pause) => {
                     shared.counters.retries.add(1);
                     tokio::time::sleep(pause).await;
                 }
-                Next::Stop => {
-                    let trouble = effort.trouble.unwrap_or(trouble);
-                    return self.give_up(zone, trouble, &message, effort);
-                }
+                Next::Stop => return self.give_up(zone, effort),
             }
         }
     }
@@ -333,120 +332,6 @@ impl Asking {
         };
         self.handed_over();
         Step::Done(Answer::Rejected(Rejection::decided(reason, rejected)))
-    }
-
-    fn defer_locally(&mut self, origin: Origin, at_least: Duration) -> Answer {
-        self.handed_over();
-        let jittered = jittered(LOCAL_RETRY_MIN, LOCAL_RETRY_MAX, roll());
-        Answer::Deferred(Deferral::local(origin, at_least.max(jittered), self.ticket))
-    }
-
-    /// Time or patience is used up without an answer that could be used.
-    fn give_up(
-        &mut self,
-        zone: ZoneKey,
-        trouble: Trouble,
-        message: &str,
-        effort: &Effort,
-    ) -> Result<Answer, Error> {
-        let shared = self.owner.shared.clone();
-        let now = Instant::now();
-        match trouble {
-            Trouble::Overloaded { retry_in } => {
-                Ok(self.defer_locally(Origin::Overloaded, retry_in.unwrap_or_default()))
-            }
-            Trouble::Stale => {
-                self.handed_over();
-                Ok(Answer::Rejected(Rejection::taken_over()))
-            }
-            Trouble::Late => {
-                if shared.zones.warns_of_late(zone, now) {
-                    tracing::warn!(target_name = %self.call.target, "{message}: it is not used");
-                }
-                Ok(self.defer_locally(Origin::LateAnswer, Duration::ZERO))
-            }
-            Trouble::NotLeader { .. } | Trouble::NoAnswer { .. } => {
-                if let Some(since) = effort.silent_since {
-                    self.missed(zone, since, now);
-                }
-                if let Verdict::Decide { since } = shared.zones.wanted(zone, now) {
-                    return self.decide_by_mode(zone, since, effort);
-                }
-                Ok(self.defer_locally(Origin::NoAnswer, Duration::ZERO))
-            }
-        }
-    }
-
-    /// True if the mode decides from now on.
-    fn missed(&self, zone: ZoneKey, since: Instant, now: Instant) -> bool {
-        let shared = &self.owner.shared;
-        let out = shared.zones.missed(zone, since, now, &self.call.ask);
-        if out {
-            // The background probes the zone.
-            shared.nudge.notify_one();
-        }
-        out
-    }
-
-    /// The zone is out: no ask, no wait.
-    fn decide_by_mode(
-        &mut self,
-        zone: ZoneKey,
-        since: Instant,
-        effort: &Effort,
-    ) -> Result<Answer, Error> {
-        let shared = self.owner.shared.clone();
-        match shared.options.mode {
-            Mode::Open => {
-                shared.counters.ungated_open.add(1);
-                Ok(self.go_ungated(zone))
-            }
-            Mode::Closed => Err(self.refuse("the mode is closed", effort)),
-            Mode::Local => {
-                let now = Instant::now();
-                let (target, bound) = (&self.call.target, &self.call.bound);
-                let taken = lock(&shared.shares).take(target, bound, since, now);
-                match taken {
-                    Take::Go => {
-                        shared.counters.ungated_local.add(1);
-                        Ok(self.go_ungated(zone))
-                    }
-                    Take::Wait(wait) => Ok(self.defer_locally(Origin::LocalShare, wait)),
-                    Take::Never => Err(self.refuse("no local share of this target", effort)),
-                }
-            }
-        }
-    }
-
-    fn refuse(&self, why: &str, effort: &Effort) -> Error {
-        self.owner.shared.counters.refused.add(1);
-        Error::Unavailable {
-            message: why.to_owned(),
-            may_have_happened: effort.may_have_happened,
-        }
-    }
-
-    fn go_ungated(&mut self, zone: ZoneKey) -> Answer {
-        self.handed_over();
-        let shared = &self.owner.shared;
-        let ask = &self.call.ask;
-        let key = UngatedKey::new(&self.call.target, &ask.admission_id, self.ticket.attempt);
-        let call = UngatedUse {
-            tenant: ask.tenant.clone(),
-            priority: ask.priority.clone(),
-            actual: self.call.bound.clone(),
-            sent_at: Instant::now(),
-        };
-        let kept = lock(&shared.ungated).keep(key.clone(), call);
-        if kept == Kept::Full {
-            shared.counters.reports_lost.add(1);
-        }
-        if shared.zones.let_through(zone, kept == Kept::Full) {
-            tracing::warn!("too many ungated calls to report them all; the rest is only counted");
-        }
-        let target = self.call.target.clone();
-        let charged = self.call.bound.clone();
-        Answer::Admitted(Guard::ungated(self.owner.clone(), target, key, charged))
     }
 }
 

@@ -8,7 +8,6 @@ use crate::limits::{
     CHORES_IN_FLIGHT_MAX, DRAIN_MAX, HINTS_IN_A_ROW_MAX, PROBE_MAX, PROBE_MIN, REFRESH_MIN, TICK,
 };
 use crate::lock::lock;
-use crate::retry::{jittered, roll};
 use crate::shared::{Aim, Shared, Undelivered};
 use crate::ungated::Batch;
 use crate::zone::Probe;
@@ -141,7 +140,7 @@ impl Background {
                 let pause = if learnt {
                     REFRESH_MIN
                 } else {
-                    jittered(PROBE_MIN, PROBE_MAX, roll())
+                    self.shared.dice.between(PROBE_MIN, PROBE_MAX)
                 };
                 self.routes_at = Instant::now() + pause;
             }
@@ -198,7 +197,7 @@ async fn send_probe(shared: Arc<Shared>, probe: Probe) -> Ended {
     let answered = match probe.ask {
         None => shared.learn_routes(timeout).await.is_ok(),
         Some(ask) => {
-            let name = rand::random::<u64>();
+            let name = shared.dice.name();
             let ask = AdmitRequest {
                 admission_id: format!("probe-{name:016x}"),
                 attempt: name,

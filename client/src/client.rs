@@ -3,6 +3,7 @@
 use crate::asking::Asking;
 use crate::background::{self, Chore, ChoreKind};
 use crate::call::CheckedCall;
+use crate::dice::Dice;
 use crate::limits::{CHORES_QUEUED_MAX, DRAIN_MAX, RETRY_MAX};
 use crate::lock::lock;
 use crate::route::Routes;
@@ -55,8 +56,13 @@ impl Client {
     pub fn new(options: Options) -> Result<Client, OptionsError> {
         options.check()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| OptionsError::NoRuntime)?;
-        let routes = Routes::new(&options.seeds).ok_or(OptionsError::Seeds { count: 0 })?;
-        let shared = Arc::new(Shared::new(options, routes, Instant::now()));
+        let dice = Dice::new(options.random_seed);
+        let mut seeds = options.seeds.clone();
+        // Each client begins at another seed, so that no node meets them all.
+        let first = usize::try_from(dice.name()).unwrap_or(0) % seeds.len().max(1);
+        seeds.rotate_left(first);
+        let routes = Routes::new(&seeds).ok_or(OptionsError::Seeds { count: 0 })?;
+        let shared = Arc::new(Shared::new(options, routes, dice, Instant::now()));
         let (chores, queue) = mpsc::channel(CHORES_QUEUED_MAX);
         let background = runtime.spawn(background::run(shared.clone(), queue));
         Ok(Client {

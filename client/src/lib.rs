@@ -37,6 +37,7 @@ mod breaker;
 mod call;
 mod client;
 mod connections;
+mod dice;
 mod error;
 mod failure;
 mod grant;

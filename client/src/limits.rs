@@ -20,6 +20,8 @@ pub const RETRY_MAX: Duration = Duration::from_micros(CLIENT_RETRY_MAX);
 pub const FAIR_TRY_MIN: Duration = Duration::from_millis(50);
 /// Sends of one decision. Reached only if nodes answer at once and wrongly.
 pub const SENDS_PER_DECISION_MAX: u32 = 64;
+/// Sends of one delivery: followed hints and the pauses between them, for [`RETRY_MAX`].
+pub const SENDS_PER_DELIVERY_MAX: u32 = 512;
 /// Hints followed in a row without a pause: nodes that name each other must not make a hot loop.
 pub const HINTS_IN_A_ROW_MAX: u32 = 3;
 /// Times a decision asks again at once after a stale answer. One is a straggler's doing; more mean

@@ -36,6 +36,7 @@ pub struct Options {
     pub(crate) answer_within: Duration,
     pub(crate) local_share_ppm: u32,
     pub(crate) connector: Connector,
+    pub(crate) random_seed: Option<u64>,
 }
 
 impl Options {
@@ -52,6 +53,7 @@ impl Options {
             answer_within: Duration::from_millis(500),
             local_share_ppm: 10_000,
             connector: Arc::new(|endpoint| endpoint.connect_lazy()),
+            random_seed: None,
         }
     }
 
@@ -94,6 +96,13 @@ impl Options {
     /// Another way to make connections. Default: plain TCP, made at the first use.
     pub fn connector(mut self, connector: Connector) -> Options {
         self.connector = connector;
+        self
+    }
+
+    /// Takes jitter and attempt numbers from this seed, so that a simulation repeats itself. Never for
+    /// real work: attempts of different clients must differ. Default: from the system.
+    pub fn random_seed(mut self, random_seed: u64) -> Options {
+        self.random_seed = Some(random_seed);
         self
     }
 

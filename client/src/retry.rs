@@ -1,7 +1,8 @@
 //! What follows a try: another one, after a pause, or the end. No socket, no clock, no randomness.
 
 use crate::limits::{
-    BACKOFF_MAX, BACKOFF_MIN, HINTS_IN_A_ROW_MAX, SENDS_PER_DECISION_MAX, STALE_IN_A_ROW_MAX,
+    BACKOFF_MAX, BACKOFF_MIN, HINTS_IN_A_ROW_MAX, SENDS_PER_DECISION_MAX, SENDS_PER_DELIVERY_MAX,
+    STALE_IN_A_ROW_MAX,
 };
 use std::time::Duration;
 
@@ -38,18 +39,19 @@ pub(crate) enum Next {
     Stop,
 }
 
-/// Whether overload ends the matter. An ask becomes a deferral, so that the caller's slot is free; what
-/// must be delivered waits.
+/// What the tries are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overload {
-    Stops,
-    Waits,
+pub(crate) enum Purpose {
+    /// A decision: overload ends it and becomes a deferral, so that the caller's slot is free.
+    Decision,
+    /// Something that must be delivered: overload only delays it.
+    Delivery,
 }
 
 /// The counts of one decision or delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tally {
-    overload: Overload,
+    purpose: Purpose,
     sends: u32,
     pauses: u32,
     hints_in_a_row: u32,
@@ -59,9 +61,9 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Before the first send.
-    pub(crate) fn new(overload: Overload) -> Tally {
+    pub(crate) fn new(purpose: Purpose) -> Tally {
         Tally {
-            overload,
+            purpose,
             sends: 1,
             pauses: 0,
             hints_in_a_row: 0,
@@ -97,12 +99,16 @@ impl Tally {
                 }
                 Duration::ZERO
             }
-            Trouble::Overloaded { retry_in } => match self.overload {
-                Overload::Stops => return Next::Stop,
-                Overload::Waits => self.pause(retry_in, dice),
+            Trouble::Overloaded { retry_in } => match self.purpose {
+                Purpose::Decision => return Next::Stop,
+                Purpose::Delivery => self.pause(retry_in, dice),
             },
         };
-        if self.sends >= SENDS_PER_DECISION_MAX || pause >= remaining {
+        let sends_max = match self.purpose {
+            Purpose::Decision => SENDS_PER_DECISION_MAX,
+            Purpose::Delivery => SENDS_PER_DELIVERY_MAX,
+        };
+        if self.sends >= sends_max || pause >= remaining {
             return Next::Stop;
         }
         self.sends += 1;
@@ -120,14 +126,12 @@ impl Tally {
     }
 }
 
-/// A duration between `low` and `high`, by a `dice` of 0-1023.
-pub(crate) fn jittered(low: Duration, high: Duration, dice: u32) -> Duration {
-    low + high.saturating_sub(low) * (dice & 1_023) / 1_024
-}
+/// The values of a dice: 0 to one less.
+pub(crate) const DICE_SIDES: u32 = 1_024;
 
-/// A dice for [`jittered`].
-pub(crate) fn roll() -> u32 {
-    rand::random::<u32>() & 1_023
+/// A duration from `low` to `high`, by a dice of [`DICE_SIDES`].
+pub(crate) fn jittered(low: Duration, high: Duration, dice: u32) -> Duration {
+    low + high.saturating_sub(low) * (dice % DICE_SIDES) / DICE_SIDES
 }
 
 #[cfg(test)]
@@ -148,8 +152,8 @@ mod tests {
     }
 
     /// What is heard, one after the other, and what follows without jitter (dice 0: the low end).
-    fn check(claim: &str, overload: Overload, steps: &[(Trouble, Next)]) {
-        let mut tally = Tally::new(overload);
+    fn check(claim: &str, purpose: Purpose, steps: &[(Trouble, Next)]) {
+        let mut tally = Tally::new(purpose);
         for (step, (trouble, expected)) in steps.iter().enumerate() {
             assert_eq!(
                 tally.after(*trouble, LONG, 0),
@@ -163,7 +167,7 @@ mod tests {
     fn what_follows_what() {
         check(
             "hints are followed at once, but not for ever",
-            Overload::Stops,
+            Purpose::Decision,
             &[
                 (HINT, NOW),
                 (HINT, NOW),
@@ -174,7 +178,7 @@ mod tests {
         );
         check(
             "silence backs off, doubling to the bound",
-            Overload::Stops,
+            Purpose::Decision,
             &[
                 (SILENT, ms(5)),
                 (NO_HINT, ms(10)),
@@ -187,7 +191,7 @@ mod tests {
         );
         check(
             "a node may ask for more",
-            Overload::Stops,
+            Purpose::Decision,
             &[(
                 Trouble::NoAnswer {
                     retry_in: Some(Duration::from_millis(300)),
@@ -197,7 +201,7 @@ mod tests {
         );
         check(
             "the first late answer is asked again at once",
-            Overload::Stops,
+            Purpose::Decision,
             &[
                 (Trouble::Late, NOW),
                 (Trouble::Late, ms(5)),
@@ -206,7 +210,7 @@ mod tests {
         );
         check(
             "a straggler makes one answer stale, a newer attempt all",
-            Overload::Stops,
+            Purpose::Decision,
             &[
                 (Trouble::Stale, NOW),
                 (Trouble::Stale, NOW),
@@ -215,12 +219,12 @@ mod tests {
         );
         check(
             "overload ends an ask",
-            Overload::Stops,
+            Purpose::Decision,
             &[(FULL, Next::Stop)],
         );
         check(
             "overload delays a delivery",
-            Overload::Waits,
+            Purpose::Delivery,
             &[(FULL, ms(70)), (FULL, ms(70))],
         );
     }
@@ -230,7 +234,7 @@ mod tests {
         for dice in 0..1_024 {
             for remaining_ms in [0, 1, 5, 9, 10, 50, 99, 1_000] {
                 let remaining = Duration::from_millis(remaining_ms);
-                let mut tally = Tally::new(Overload::Waits);
+                let mut tally = Tally::new(Purpose::Delivery);
                 for _ in 0..10 {
                     match tally.after(SILENT, remaining, dice) {
                         Next::Send(pause) => assert!(pause < remaining && pause < BACKOFF_MAX),
@@ -243,12 +247,17 @@ mod tests {
 
     #[test]
     fn sends_are_bounded_whatever_is_heard() {
-        for trouble in [HINT, NO_HINT, SILENT, Trouble::Late, FULL] {
-            let mut tally = Tally::new(Overload::Waits);
-            let sends = (0..1_000)
-                .take_while(|_| tally.after(trouble, LONG, 512) != Next::Stop)
-                .count();
-            assert_eq!(sends + 1, SENDS_PER_DECISION_MAX as usize, "{trouble:?}");
+        let bounds = [
+            (Purpose::Decision, SENDS_PER_DECISION_MAX),
+            (Purpose::Delivery, SENDS_PER_DELIVERY_MAX),
+        ];
+        for (purpose, most) in bounds {
+            for trouble in [HINT, NO_HINT, SILENT, Trouble::Late] {
+                let mut tally = Tally::new(purpose);
+                let goes_on = |_: &u32| tally.after(trouble, LONG, 512) != Next::Stop;
+                let repeats = (0..2 * most).take_while(goes_on).count();
+                assert_eq!(repeats + 1, most as usize, "{trouble:?}");
+            }
         }
     }
 

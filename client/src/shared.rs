@@ -1,19 +1,20 @@
 //! What all clones of a client share, and the two ways to send: once, or until it is delivered.
 
 use crate::connections::Connections;
+use crate::dice::Dice;
 use crate::failure::{Failure, Silence};
 use crate::limits::{BLAME_BROKEN, BLAME_HUNG, FAIR_TRY_MIN};
 use crate::local::LocalShares;
 use crate::lock::lock;
-use crate::retry::{Next, Overload, Tally, Trouble, roll};
+use crate::retry::{Next, Purpose, Tally, Trouble};
 use crate::route::{Address, Routes, RoutesError};
 use crate::rpc::Rpc;
 use crate::stats::{Counters, Stats};
 use crate::ungated::Ungated;
 use crate::zone::Zones;
 use crate::{Error, Options};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) progress: Notify,
     /// Somebody heard that the routes are out of date.
     pub(crate) routes_wanted: AtomicBool,
+    pub(crate) dice: Arc<Dice>,
     routes: Mutex<Routes>,
     connections: Connections,
     /// Held by the one call that asks for the routes while all wait for them.
@@ -62,16 +64,18 @@ pub(crate) struct Undelivered {
 }
 
 impl Shared {
-    pub(crate) fn new(options: Options, routes: Routes, now: Instant) -> Shared {
+    pub(crate) fn new(options: Options, routes: Routes, dice: Dice, now: Instant) -> Shared {
+        let dice = Arc::new(dice);
         Shared {
             counters: Counters::default(),
-            zones: Zones::new(options.ungated_after, options.mode, now),
+            zones: Zones::new(options.ungated_after, options.mode, dice.clone(), now),
             ungated: Mutex::new(Ungated::default()),
             shares: Mutex::new(LocalShares::new(options.local_share_ppm)),
             chores_pending: AtomicU64::new(0),
             nudge: Notify::new(),
             progress: Notify::new(),
             routes_wanted: AtomicBool::new(false),
+            dice,
             routes: Mutex::new(routes),
             connections: Connections::new(options.connector.clone()),
             asking_routes: tokio::sync::Mutex::new(()),
@@ -249,7 +253,7 @@ impl Shared {
         try_timeout: Duration,
         until: Instant,
     ) -> Result<R::Answer, Undelivered> {
-        let mut tally = Tally::new(Overload::Waits);
+        let mut tally = Tally::new(Purpose::Delivery);
         let mut may_have_happened = false;
         loop {
             let remaining = until.saturating_duration_since(Instant::now());
@@ -269,7 +273,7 @@ impl Shared {
                 }
             };
             let remaining = until.saturating_duration_since(Instant::now());
-            match tally.after(trouble, remaining, roll()) {
+            match tally.after(trouble, remaining, self.dice.roll()) {
                 Next::Send(pause) => tokio::time::sleep(pause).await,
                 Next::Stop => {
                     let error = match trouble {

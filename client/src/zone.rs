@@ -4,12 +4,12 @@
 
 use crate::Mode;
 use crate::breaker::{Breaker, Ended, Verdict};
+use crate::dice::Dice;
 use crate::limits::{LATE_WARNING_EVERY, PROBE_IDLE, PROBE_IDLE_SLOWDOWN, PROBE_MAX, PROBE_MIN};
 use crate::lock::lock;
-use crate::retry::{jittered, roll};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::ShardId;
@@ -22,6 +22,7 @@ pub(crate) type ZoneKey = Option<ShardId>;
 pub(crate) struct Zones {
     ungated_after: Duration,
     mode: Mode,
+    dice: Arc<Dice>,
     born_at: Instant,
     outages: AtomicU64,
     zones: Mutex<BTreeMap<ZoneKey, Zone>>,
@@ -77,10 +78,11 @@ fn shard_number(key: ZoneKey) -> i64 {
 }
 
 impl Zones {
-    pub(crate) fn new(ungated_after: Duration, mode: Mode, now: Instant) -> Zones {
+    pub(crate) fn new(ungated_after: Duration, mode: Mode, dice: Arc<Dice>, now: Instant) -> Zones {
         Zones {
             ungated_after,
             mode,
+            dice,
             born_at: now,
             outages: AtomicU64::new(0),
             zones: Mutex::new(BTreeMap::new()),
@@ -118,7 +120,7 @@ impl Zones {
                     dry_run: true,
                     ..ask.clone()
                 });
-                zone.probe_at = now + jittered(PROBE_MIN, PROBE_MAX, roll());
+                zone.probe_at = now + self.dice.between(PROBE_MIN, PROBE_MAX);
             }
             zone.breaker.is_out()
         })
@@ -187,7 +189,7 @@ impl Zones {
                     1
                 };
                 zone.probing = true;
-                zone.probe_at = now + jittered(PROBE_MIN, PROBE_MAX, roll()) * slowdown;
+                zone.probe_at = now + self.dice.between(PROBE_MIN, PROBE_MAX) * slowdown;
                 due.push(Probe {
                     zone: *key,
                     ask: zone.probe.clone().filter(|_| key.is_some()),
@@ -205,7 +207,7 @@ impl Zones {
     /// A report went unanswered: the next one waits a little.
     pub(crate) fn delay_reports(&self, key: ZoneKey, now: Instant) {
         self.with(key, |zone| {
-            zone.report_at = now + jittered(PROBE_MIN, PROBE_MAX, roll())
+            zone.report_at = now + self.dice.between(PROBE_MIN, PROBE_MAX)
         });
     }
 
