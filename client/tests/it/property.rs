@@ -214,7 +214,7 @@ async fn run(acts: Vec<Act>, events: Vec<Event>, mode: Mode) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn one_answer_in_order_in_time(
