@@ -8,3 +8,4 @@
 )]
 
 mod fleet;
+mod scripts;
