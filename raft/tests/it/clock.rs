@@ -136,7 +136,8 @@ async fn a_restart_of_all_nodes_across_a_snapshot_goes_on_from_the_last_stamp() 
     };
     let mut timed = Timed::new(retention).await;
     timed.pass(100 * SECOND);
-    let filled = timed.world.fill(0, 400, 1).await;
+    let nodes = timed.world.members();
+    let filled = timed.world.fill(&nodes, 0, 400, 1).await;
     timed.world.snapshot_everywhere(0).await;
     let before = timed.stamp().await;
     assert!(before >= filled.stamp && before.as_micros() >= 100 * SECOND);

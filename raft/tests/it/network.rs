@@ -94,7 +94,7 @@ async fn a_follower_that_missed_a_purged_log_gets_a_snapshot() {
     let away = world.others(leader)[1];
     let stored = world.converge(0).await.0;
     world.kill(away).await;
-    world.fill(0, 1_200, 1).await;
+    world.fill(&world.running(), 0, 1_200, 1).await;
     eventually("a purged log", async || {
         let leader = world.leader(0).await;
         (world.group(leader, 0).status().purged_index > stored).then_some(())
@@ -118,10 +118,10 @@ async fn a_peer_with_a_slow_disk_gets_snapshots_and_does_not_make_the_log_grow()
     let slow = world.others(leader)[1];
     world.disks[&slow].delay(Duration::from_millis(2_500));
     let quick = world.others(slow);
-    // Without a cut, everything that the slow peer has not stored is kept: well over half of it.
+    // However far the slow peer is behind, the leader keeps no more than a part of the log for it.
     let (entries, mut kept_max) = (2_000, 0);
     for _ in 0..entries / 50 {
-        world.fill(0, 50, 64).await;
+        world.fill(&quick, 0, 50, 64).await;
         let leader = world.leader_among(&quick, 0).await;
         let status = world.group(leader, 0).status();
         kept_max = kept_max.max(status.last_log_index - status.purged_index);

@@ -237,13 +237,23 @@ impl World {
         .await
     }
 
-    /// Commits so many entries of so many asks, many in flight at a time; gives the last.
-    pub(crate) async fn fill(&self, shard: u32, entries: u64, asks: u64) -> Committed {
+    /// Commits so many entries of so many asks, many in flight at a time, through whichever of the nodes
+    /// leads; gives the last.
+    pub(crate) async fn fill(
+        &self,
+        nodes: &[NodeId],
+        shard: u32,
+        entries: u64,
+        asks: u64,
+    ) -> Committed {
         const AT_ONCE: usize = 32;
-        let mut last = self.commit(shard, vec![put("filler", 1)]).await;
+        let leader = self.leader_among(nodes, shard).await;
+        let mut last = self
+            .commit_through(leader, shard, vec![put("filler", 1)])
+            .await;
         let mut sent = 0;
         while sent < entries {
-            let leader = self.leader(shard).await;
+            let leader = self.leader_among(nodes, shard).await;
             let group = self.group(leader, shard);
             let mut pending = Vec::new();
             while pending.len() < AT_ONCE && sent < entries {
