@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use weir_raft::MonotonicClock;
+use weir_raft::{IdentityError, MonotonicClock, StartError};
 
 /// Distributed admission for fleets of workers that call rate-limited APIs.
 #[derive(Debug, Parser)]
@@ -121,7 +121,38 @@ enum ServeError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
-    Start(#[from] weir_raft::StartError),
+    Start(#[from] StartError),
+}
+
+impl ServeError {
+    /// Starting again helps only where something outside may change by itself.
+    fn exit(&self) -> Exit {
+        match self {
+            ServeError::Config(_)
+            | ServeError::Bind(BindError::Exposed { .. })
+            | ServeError::Start(StartError::Config(_) | StartError::Address(_)) => Exit::Usage,
+            ServeError::Start(StartError::Identity(error)) => identity_exit(error),
+            ServeError::Bind(BindError::Resolve { .. } | BindError::Bind { .. })
+            | ServeError::Start(
+                StartError::Log(_)
+                | StartError::Snapshot(_)
+                | StartError::State(_)
+                | StartError::Group { .. },
+            ) => Exit::Failed,
+        }
+    }
+}
+
+/// The directory of another node, cluster or version is a wrong configuration.
+fn identity_exit(error: &IdentityError) -> Exit {
+    match error {
+        IdentityError::Missing { .. }
+        | IdentityError::Format { .. }
+        | IdentityError::Other { .. } => Exit::Usage,
+        IdentityError::Io { .. }
+        | IdentityError::Locked { .. }
+        | IdentityError::Unreadable { .. } => Exit::Failed,
+    }
 }
 
 async fn serve(args: ServerArgs) -> Exit {
@@ -130,11 +161,7 @@ async fn serve(args: ServerArgs) -> Exit {
         Ok(Ended::Failed(_)) => Exit::NodeFailed,
         Err(error) => {
             eprintln!("error: {error}");
-            match error {
-                ServeError::Config(_) | ServeError::Bind(BindError::Exposed { .. }) => Exit::Usage,
-                ServeError::Bind(BindError::Resolve { .. } | BindError::Bind { .. })
-                | ServeError::Start(_) => Exit::Failed,
-            }
+            error.exit()
         }
     }
 }
