@@ -16,6 +16,10 @@ use weir_client::{Client, Mode, Options};
 const NODES: u64 = 3;
 /// Pause between two looks at something that takes its time.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Entries by which a node may be behind and count as caught up: what comes in while it is asked.
+const BEHIND_MAX: u64 = 16;
+/// Lines of each node's log that are shown when a test fails.
+const LINES_SHOWN: usize = 40;
 /// How long a cluster may take to start, elect and agree; generous, because a busy machine is slow.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 
@@ -48,7 +52,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the nodes that do not run and waits until every shard has a leader.
+    /// Starts the nodes that do not run and waits until the cluster is whole.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         for id in self.ids() {
             if !self.running.contains_key(&id) {
@@ -134,7 +138,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all nodes answer and agree on a leader for every shard.
+    /// Waits until all nodes answer, agree on a leader for every shard, and have caught up: only then does
+    /// the cluster survive the loss of one more.
     pub async fn wait_until_whole(&mut self) -> anyhow::Result<()> {
         let shards = self.shards;
         self.wait("whole", |status| is_whole(status, shards)).await
@@ -202,8 +207,22 @@ impl Cluster {
                 text.push_str(&format!("{kind} = \"127.{a}.{b}.{id}:{port}\"\n"));
             }
         }
-        text.push_str("\n[log]\nformat = \"text\"\n");
+        text.push_str("\n[log]\nformat = \"text\"\nfilter = \"info,openraft=error\"\n");
         Ok(std::fs::write(self.config(id), text)?)
+    }
+}
+
+impl Drop for Cluster {
+    /// A test that fails takes its directory along: what the nodes wrote last is all that is left.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for id in self.ids() {
+                eprintln!(
+                    "--- node {id} wrote last:\n{}",
+                    tail(&self.log(id), LINES_SHOWN)
+                );
+            }
+        }
     }
 }
 
@@ -233,7 +252,10 @@ fn is_whole(status: &StatusResponse, shards: u32) -> bool {
             .map(|group| (group.term, group.leader))
             .collect();
         let leads = |group: &&&GroupStatus| group.role() == GroupRole::Leader;
+        let applied = || views.iter().map(|group| group.applied_index);
+        let behind = applied().max().unwrap_or(0) - applied().min().unwrap_or(0);
         agreed.len() == 1
+            && behind <= BEHIND_MAX
             && agreed.iter().all(|(_, leader)| *leader != 0)
             && views.iter().filter(leads).count() == 1
             && views.len() == nodes.len()

@@ -157,6 +157,7 @@ impl Worker {
                     RejectReason::Deadline => Ok(Step::Ended(End::GivenUp)),
                     RejectReason::NeverFits => Ok(Step::Ended(End::Rejected)),
                     RejectReason::QueueFull
+                    | RejectReason::TenantQueueFull
                     | RejectReason::IdConflict
                     | RejectReason::Stale
                     | RejectReason::Other => bail!("rejected: {rejection:?}"),

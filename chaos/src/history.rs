@@ -81,14 +81,18 @@ impl History {
         arrivals
     }
 
-    /// The longest time from `since_us` to `until_us` without an answer from the cluster.
-    pub fn longest_silence_us(&self, since_us: u64, until_us: u64) -> u64 {
+    /// The longest time from `since_us` to `until_us` without an answer from the cluster: when it began
+    /// and how long it was, in microseconds.
+    pub fn longest_silence_us(&self, since_us: u64, until_us: u64) -> (u64, u64) {
         let inside = self.answers_us.iter().copied();
         let inside = inside.filter(|at| (since_us..until_us).contains(at));
         let mut last = since_us;
-        let mut longest = 0;
+        let mut longest = (since_us, 0);
         for at in inside.chain([until_us]) {
-            longest = longest.max(at.saturating_sub(last));
+            let silence = at.saturating_sub(last);
+            if silence > longest.1 {
+                longest = (last, silence);
+            }
             last = at;
         }
         longest

@@ -258,10 +258,15 @@ fn is_stale(rejected: &weir_proto::v1::Rejected) -> bool {
     rejected.reason() == weir_proto::v1::RejectReason::Stale
 }
 
-/// True if another try, or another node, may answer.
+/// True if another try, or another node, may answer. `Unknown` is what a broken connection looks like: no
+/// node sends it.
 fn is_not_now(status: &Status) -> bool {
     matches!(
         status.code(),
-        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::ResourceExhausted
+            | Code::Unknown
     )
 }

@@ -245,10 +245,10 @@ fn silence_is_measured_to_both_ends() {
         calls: vec![],
         answers_us: vec![10, 20, 90, 95],
     };
-    assert_eq!(history.longest_silence_us(15, 96), 70);
-    assert_eq!(history.longest_silence_us(91, 200), 105);
-    assert_eq!(history.longest_silence_us(90, 95), 5);
-    assert_eq!(History::default().longest_silence_us(3, 10), 7);
+    assert_eq!(history.longest_silence_us(15, 96), (20, 70));
+    assert_eq!(history.longest_silence_us(91, 200), (95, 105));
+    assert_eq!(history.longest_silence_us(90, 95), (90, 5));
+    assert_eq!(History::default().longest_silence_us(3, 10), (3, 7));
 }
 
 /// Adds up every window that begins at an arrival, each from nothing.

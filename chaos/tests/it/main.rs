@@ -1,3 +1,16 @@
 //! What is promised to hold when processes die, stop and restart; and that the judge of it can see.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
+mod cold_start;
+mod deploy;
+mod directory;
+mod failover;
 mod judge;
+mod pause;
+mod rig;
+mod stop;
