@@ -175,12 +175,12 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
     overlays.push(flags(&args));
     let config = Config::from_overlays(overlays)?;
     trace::init(&config.log);
+    // A signal that comes while the node starts stops it right after.
+    let stop = signals::stop();
     let listen = &config.listen;
     let client = bind("listen.client", &listen.client, args.insecure).await?;
     let peer = bind("listen.peer", &listen.peer, args.insecure).await?;
     let admin = bind("listen.admin", &listen.admin, args.insecure).await?;
-    // Signals count from here on: one that comes while the node starts stops it right after.
-    let stop = signals::stop();
     tracing::info!(
         node = config.node.0,
         cluster = config.cluster,

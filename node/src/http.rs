@@ -1,17 +1,63 @@
 //! Metrics and probes over HTTP.
 
 use crate::health::Readiness;
+use crate::limits::ADMIN_CONNECTIONS_MAX;
+use crate::listen::{Connection, Incoming, tcp};
 use crate::metrics::Metrics;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use std::io;
+use std::net::SocketAddr;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// The media type of [`Metrics::render`].
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+/// Connections of the admin port, counted and cut like all others.
+pub(crate) struct AdminConnections {
+    incoming: Incoming<BoxStream<'static, io::Result<TcpStream>>>,
+    address: SocketAddr,
+}
+
+impl AdminConnections {
+    /// Connections of `listener`; when `cut` is cancelled they end.
+    pub(crate) fn new(listener: TcpListener, cut: CancellationToken) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        Ok(Self {
+            incoming: Incoming::new(tcp(listener), ADMIN_CONNECTIONS_MAX, cut),
+            address,
+        })
+    }
+}
+
+impl Listener for AdminConnections {
+    type Io = Connection<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            match self.incoming.next().await {
+                Some(Ok(connection)) => return (connection, self.address),
+                // A listener that accepts nothing now tells so itself, and goes on.
+                Some(Err(_)) => {}
+                None => return std::future::pending().await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
 
 #[derive(Clone)]
 struct Parts {

@@ -51,6 +51,8 @@ pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 pub const HEADER_BYTES_MAX: u32 = 8 * 1024;
 /// Connections of clients at once. Further ones are closed at once.
 pub const CONNECTIONS_MAX: usize = 4096;
+/// Connections at once to metrics and probes: a few scrapers and an operator.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// A call is answered within this, whatever deadline its client set.
 pub const CALL_DURATION_MAX: Duration = Duration::from_secs(10);
 /// How often an idle connection is asked for a sign of life ...

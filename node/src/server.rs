@@ -6,7 +6,7 @@
 use crate::collect::ShardCollector;
 use crate::config::Config;
 use crate::health::Health;
-use crate::http;
+use crate::http::{self, AdminConnections};
 use crate::limits::{
     ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, CONNECTIONS_MAX,
     DRAIN_WITHIN, HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT,
@@ -115,10 +115,8 @@ impl Server {
             peer,
             closing_peer.clone(),
         ));
-        let admin = spawn(serve_admin(
-            parts.admin,
-            http::router(metrics, health.readiness()),
-        ));
+        let router = http::router(metrics, health.readiness());
+        let admin = spawn(serve_admin(parts.admin, router, cut.clone()));
         let watcher = spawn(health.clone().follow(shards.clone()));
         Ok(Server {
             shards,
@@ -211,9 +209,10 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<(
     AbortOnDropHandle::new(tokio::spawn(task))
 }
 
-async fn serve_admin(listener: Option<TcpListener>, router: axum::Router) {
+async fn serve_admin(listener: Option<TcpListener>, router: axum::Router, cut: CancellationToken) {
     let Some(listener) = listener else { return };
-    if let Err(error) = axum::serve(listener, router).await {
+    let served = async { axum::serve(AdminConnections::new(listener, cut)?, router).await };
+    if let Err(error) = served.await {
         tracing::error!(%error, "the listener for metrics and probes ended");
     }
 }

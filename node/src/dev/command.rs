@@ -40,6 +40,7 @@ fn parse_nodes(text: &str) -> Result<usize, String> {
 
 /// Runs a cluster until it is interrupted.
 pub async fn run(args: DevArgs) -> anyhow::Result<Exit> {
+    let stop = signals::stop();
     let options = ClusterOptions {
         nodes: args.nodes,
         data_dir: args.data.clone(),
@@ -49,30 +50,27 @@ pub async fn run(args: DevArgs) -> anyhow::Result<Exit> {
     let cluster = Cluster::start(options)
         .await
         .map_err(|error| explain(error, &args))?;
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = signals::stop() => {
-            cluster.shutdown().await;
-            return Ok(Exit::Success);
-        }
-        served = serve(&cluster) => served?,
-    }
-    println!("{}", greeting(&cluster, &args, &command_name()));
-    let exit = tokio::select! {
-        biased;
-        (node, failure) = cluster.failed() => {
-            tracing::error!(node = node.0, %failure, "a node cannot go on");
-            Exit::NodeFailed
-        }
-        () = signals::stop() => Exit::Success,
+        () = stop => Ok(Exit::Success),
+        ended = serve(&cluster, &args) => ended,
     };
     cluster.shutdown().await;
-    Ok(exit)
+    ended
 }
 
-/// Waits for leaders and puts the sample policy, unless it is there.
-async fn serve(cluster: &Cluster) -> anyhow::Result<()> {
+/// Serves until a node cannot go on.
+async fn serve(cluster: &Cluster, args: &DevArgs) -> anyhow::Result<Exit> {
     cluster.ready(READY_WITHIN).await?;
+    put_sample(cluster).await?;
+    println!("{}", greeting(cluster, args, &command_name()));
+    let (node, failure) = cluster.failed().await;
+    tracing::error!(node = node.0, %failure, "a node cannot go on");
+    Ok(Exit::NodeFailed)
+}
+
+/// Puts the sample policy, unless it is there.
+async fn put_sample(cluster: &Cluster) -> anyhow::Result<()> {
     let client = Client::new(Options::new(cluster.client_addresses()))?;
     for target in policy_file::parse(SAMPLE).map_err(anyhow::Error::msg)? {
         match client

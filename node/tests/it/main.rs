@@ -12,6 +12,7 @@ mod cluster;
 mod command;
 mod data_dir;
 mod observe;
+mod operator;
 mod overload;
 mod stop;
 mod support;

@@ -7,9 +7,11 @@ use weir_admission::{
     Admit, Amounts, DimensionName, Operation, Principal, PriorityName, TargetName, TenantName,
 };
 use weir_node::batch::SubmitError;
+use weir_node::dev::{Cluster, ClusterOptions};
 use weir_node::limits::SUBMISSION_OPERATIONS_MAX;
 use weir_node::shards::Shards;
 use weir_proto::error::Reason;
+use weir_raft::{NodeId, Timing};
 
 fn operation(number: u64) -> Operation {
     let requests = DimensionName::new("requests").unwrap();
@@ -27,6 +29,14 @@ fn operation(number: u64) -> Operation {
         deadline: None,
         dry_run: false,
     }))
+}
+
+fn others(cluster: &Cluster, leader: NodeId) -> Vec<NodeId> {
+    cluster
+        .nodes()
+        .map(|(node, _)| node)
+        .filter(|node| *node != leader)
+        .collect()
 }
 
 /// Fills the queue of the target's shard until it refuses.
@@ -56,45 +66,100 @@ async fn fill(shards: &Shards, tasks: &mut JoinSet<Result<usize, SubmitError>>) 
     }
 }
 
+/// Time in which a full node has to say so.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
 #[tokio::test]
-async fn a_full_queue_answers_at_once_and_empties_again() {
+async fn a_full_queue_answers_at_once() {
+    // A long lease: the leader that commits nothing takes long to notice, so that its queue stays full.
+    let timing = Timing {
+        heartbeat_ms: 1_000,
+        election_min_ms: 10_000,
+        election_max_ms: 20_000,
+    };
+    let mut cluster = start_with(ClusterOptions {
+        timing,
+        ..options()
+    })
+    .await;
+    let leader = leader(&cluster);
+    let mut client = admission(&cluster, leader);
+    let grant = client.admit(ask("before")).await.unwrap().into_inner();
+    let grant = admitted(&grant).grant.unwrap();
+    for other in others(&cluster, leader) {
+        cluster.kill(other).await.unwrap();
+    }
+    let mut accepted = JoinSet::new();
+    let mut waits = Vec::new();
+    while waits.len() < 11 {
+        fill(cluster.shards(leader).unwrap(), &mut accepted).await;
+        let begun = Instant::now();
+        let refused = client.admit(ask("refused")).await.unwrap_err();
+        let error = error(&refused);
+        // What waits for a second is dropped; then the queue has room, and is filled again.
+        if error.reason != Reason::NoQuorum {
+            waits.push(begun.elapsed());
+            assert_eq!(error.reason, Reason::Overloaded, "{error}");
+            let pause = error.retry_after.unwrap();
+            assert!(
+                pause > Duration::ZERO && pause <= Duration::from_secs(1),
+                "{error}"
+            );
+        }
+    }
+    waits.sort_unstable();
+    assert!(waits[waits.len() / 2] < AT_ONCE, "{waits:?}");
+    // What gives capacity back is not refused; here it cannot be decided either.
+    let unanswered = client.release(release(grant)).await.unwrap_err();
+    assert!(
+        matches!(
+            reason(&unanswered),
+            Reason::NoQuorum | Reason::OutcomeUnknown
+        ),
+        "{unanswered:?}"
+    );
+    while let Some(answer) = accepted.join_next().await {
+        let error = answer.unwrap().unwrap_err();
+        assert!(
+            matches!(error, SubmitError::NoQuorum | SubmitError::Unknown),
+            "{error}"
+        );
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_empties_again_and_lets_releases_through() {
     let cluster = start_with_target(3).await;
     let leader = leader(&cluster);
     let mut client = admission(&cluster, leader);
     let grant = client.admit(ask("before")).await.unwrap().into_inner();
     let grant = admitted(&grant).grant.unwrap();
-
-    let mut tasks = JoinSet::new();
-    fill(cluster.shards(leader).unwrap(), &mut tasks).await;
-    let mut refused = client.clone();
-    let begun = Instant::now();
-    let (refused, released) = tokio::join!(
-        refused.admit(ask("refused")),
-        client.release(release(grant))
-    );
-    // The queue may have moved on before the ask arrived; if not, the refusal came at once.
-    if let Err(status) = refused {
-        let error = error(&status);
-        assert_eq!(error.reason, Reason::Overloaded, "{error}");
-        assert!(
-            error
-                .retry_after
-                .is_some_and(|pause| pause <= Duration::from_secs(1)),
-            "{error}"
-        );
-        assert!(begun.elapsed() < Duration::from_secs(5));
-    }
-    released.unwrap();
+    let mut accepted = JoinSet::new();
+    fill(cluster.shards(leader).unwrap(), &mut accepted).await;
+    // On a busy machine the shard may lack a quorum for a moment; it is never too full for a release.
+    patiently(async || {
+        let released = client.release(release(grant)).await;
+        if let Err(status) = &released {
+            assert_ne!(reason(status), Reason::Overloaded, "{status:?}");
+        }
+        released
+    })
+    .await;
     // Everything accepted is answered, one outcome per operation.
-    while let Some(answer) = tasks.join_next().await {
+    while let Some(answer) = accepted.join_next().await {
         match answer.unwrap() {
             Ok(outcomes) => assert_eq!(outcomes, SUBMISSION_OPERATIONS_MAX),
-            Err(error) => {
-                assert!(matches!(error, SubmitError::Overloaded { .. }), "{error}");
-            }
+            Err(error) => assert!(
+                matches!(
+                    error,
+                    SubmitError::Overloaded { .. } | SubmitError::NoQuorum
+                ),
+                "{error}"
+            ),
         }
     }
-    client.admit(ask("after")).await.unwrap();
+    patiently(async || client.admit(ask("after")).await).await;
     cluster.shutdown().await;
 }
 
@@ -102,14 +167,9 @@ async fn a_full_queue_answers_at_once_and_empties_again() {
 async fn without_a_quorum_the_answer_says_so() {
     let mut cluster = start_with_target(3).await;
     let leader = leader(&cluster);
-    let others: Vec<_> = cluster
-        .nodes()
-        .map(|(n, _)| n)
-        .filter(|n| *n != leader)
-        .collect();
     let mut client = admission(&cluster, leader);
     client.admit(ask("before")).await.unwrap();
-    for other in others {
+    for other in others(&cluster, leader) {
         cluster.kill(other).await.unwrap();
     }
     let deadline = Instant::now() + PATIENCE;

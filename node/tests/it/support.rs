@@ -59,7 +59,13 @@ pub(crate) async fn patiently<T>(mut call: impl AsyncFnMut() -> Result<T, Status
 
 /// A ready cluster with the target in place.
 pub(crate) async fn start_with_target(nodes: usize) -> Cluster {
-    let cluster = start(nodes).await;
+    start_with(ClusterOptions { nodes, ..options() }).await
+}
+
+/// The same with other options.
+pub(crate) async fn start_with(options: ClusterOptions) -> Cluster {
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.ready(PATIENCE).await.unwrap();
     let put = wire::PutTargetRequest {
         target: TARGET.into(),
         policy: Some(policy()),
