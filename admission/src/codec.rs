@@ -318,7 +318,14 @@ impl Canonical for Stamp {
         self.as_micros().put(out);
     }
     fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        u64::take(from).map(Stamp::from_micros)
+        let error = from.expected("a stamp");
+        let micros = u64::take(from)?;
+        let stamp = Stamp::from_micros(micros);
+        if stamp.as_micros() == micros {
+            Ok(stamp)
+        } else {
+            Err(error)
+        }
     }
 }
 

@@ -158,18 +158,15 @@ impl Target {
             meter.whole_at = other.whole_at;
             return meter;
         }
-        let longest = candidates
-            .iter()
-            .filter(same_dimension)
-            .max_by_key(|(_, other)| other.period());
-        match longest {
-            Some((_, other)) => meter.inherit(other),
-            None => {
-                let recent = self.last_start.saturating_add(meter.period()) > now;
-                if self.served && recent && limit.initial_use == InitialUse::Full {
-                    meter.fill(now);
-                }
-            }
+        // From all of the dimension, so that the longest log wins and no pacer is forgotten.
+        let mut related: Vec<_> = candidates.iter().filter(same_dimension).collect();
+        related.sort_by_key(|(_, other)| other.period());
+        for (_, other) in &related {
+            meter.inherit(other);
+        }
+        let recent = self.last_start.saturating_add(meter.period()) > now;
+        if related.is_empty() && self.served && recent && limit.initial_use == InitialUse::Full {
+            meter.fill(now);
         }
         if let Some(window) = &mut meter.window {
             window.expire(now);

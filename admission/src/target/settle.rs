@@ -197,7 +197,12 @@ impl Target {
         }
         admission.ask = ask;
         match admission.place {
-            Place::Nothing | Place::Reported => Ok(CancelOutcome::Nothing),
+            Place::Nothing => {
+                // Remembered for as long from now on: its ask may still be on the way.
+                self.hold_nothing(now, key);
+                Ok(CancelOutcome::Nothing)
+            }
+            Place::Reported => Ok(CancelOutcome::Nothing),
             Place::Waiting(_) => {
                 self.drop_place(now, key, true);
                 Ok(CancelOutcome::PlaceDropped)
@@ -217,8 +222,9 @@ impl Target {
     ) -> CancelOutcome {
         if let Some(admission) = self.admissions.get_mut(&key) {
             let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
+            let waits = matches!(admission.place, Place::Waiting(_));
             admission.open_attempt(attempt, ask, charged);
-            if charged {
+            if !waits {
                 self.hold_nothing(now, key);
             }
         }

@@ -9,3 +9,4 @@
 
 mod fleet;
 mod scripts;
+mod totality;

@@ -15,6 +15,7 @@ mod gate;
 mod identity;
 mod log_suite;
 mod network;
+mod simulated;
 mod slow;
 mod snapshots;
 mod store;

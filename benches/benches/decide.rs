@@ -1,0 +1,232 @@
+//! One decision among many that wait: `cargo bench -p weir-benches --bench decide`.
+//!
+//! A target with two sliding limits is saturated, and every one of N tenants has one call waiting. `ask` is
+//! the cost of one of them asking again and being deferred again; `grant_release` is the cost of the next
+//! in line being granted and released. Operations are built outside the measured time, and come in the
+//! order in which they would come from a log: the tenant is random, so its records are cold.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a bench that meets the unexpected should stop right there"
+)]
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use weir_admission::{
+    Admit, AdmitOutcome, Amounts, CallOutcome, DimensionName, EnforcedBy, GrantId, InitialUse,
+    Kind, Limit, LimitName, Operation, Outcome, Policy, Principal, Priority, PriorityName,
+    PutPolicy, Release, Stamp, State, TargetName, TenantName,
+};
+
+const TENANTS: [usize; 3] = [10, 1_000, 100_000];
+const REQUESTS_PER_MINUTE: u64 = 600_000;
+/// Cluster time from one slot to the next, with the guard of a minute's limit.
+const SLOT_US: u64 = 101;
+
+struct Bench {
+    state: State,
+    index: u64,
+    now: u64,
+    calls: Vec<u64>,
+    asks: Vec<u32>,
+    random: u64,
+}
+
+fn amounts(list: &[(&str, u64)]) -> Amounts {
+    let list = list
+        .iter()
+        .map(|(name, units)| (DimensionName::new(name).unwrap(), *units));
+    Amounts::new(list.collect()).unwrap()
+}
+
+fn target() -> TargetName {
+    TargetName::new("openai/gpt").unwrap()
+}
+
+fn policy() -> Policy {
+    let limit = |name: &str, cap| Limit {
+        name: LimitName::new(name).unwrap(),
+        dimension: DimensionName::new(name).unwrap(),
+        cap,
+        per: 60_000_000,
+        kind: Kind::Sliding,
+        enforced_by: EnforcedBy::Provider,
+        burst: Some(0),
+        initial_use: InitialUse::Empty,
+    };
+    let priority = |(name, weight): (&str, u32)| Priority {
+        name: PriorityName::new(name).unwrap(),
+        weight,
+    };
+    Policy {
+        limits: vec![
+            limit("requests", REQUESTS_PER_MINUTE),
+            limit("tokens", 1_000_000_000),
+        ],
+        priorities: [("p1", 5), ("p2", 3), ("p3", 2)].map(priority).to_vec(),
+        ..Policy::default()
+    }
+}
+
+impl Bench {
+    /// A saturated target with one waiting call of each of `tenants`.
+    fn new(tenants: usize) -> Bench {
+        let mut bench = Bench {
+            state: State::default(),
+            index: 0,
+            now: 0,
+            calls: vec![0; tenants],
+            asks: vec![1; tenants],
+            random: 1,
+        };
+        let put = PutPolicy {
+            target: target(),
+            policy: policy(),
+            expected_version: None,
+        };
+        bench.apply(&[Operation::PutPolicy(Box::new(put))]);
+        // More calls than slots within the horizon: from here on everybody waits.
+        for call in 0..1_000 {
+            let filler = bench.admit(usize::MAX, call, 1);
+            bench.apply(&[filler]);
+        }
+        for tenant in 0..tenants {
+            let ask = bench.admit(tenant, 0, 1);
+            bench.apply(&[ask]);
+        }
+        bench
+    }
+
+    fn admit(&self, tenant: usize, call: u64, ask: u32) -> Operation {
+        Operation::Admit(Box::new(Admit {
+            target: target(),
+            tenant: TenantName::new(&format!("tenant-{tenant}")).unwrap(),
+            principal: Principal::new("anonymous").unwrap(),
+            priority: PriorityName::new(["p1", "p2", "p3"][tenant % 3]).unwrap(),
+            admission_id: format!("{tenant}-{call}").into_bytes().into(),
+            attempt: 1,
+            ask,
+            cost: amounts(&[("requests", 1), ("tokens", 700)]),
+            cost_max: Amounts::default(),
+            labels_digest: 0,
+            deadline: None,
+            dry_run: false,
+        }))
+    }
+
+    fn apply(&mut self, batch: &[Operation]) -> Vec<Outcome> {
+        self.index += 1;
+        self.state
+            .apply(self.index, Stamp::from_micros(self.now), batch)
+    }
+
+    fn timed(&mut self, batch: &[Operation]) -> (Vec<Outcome>, Duration) {
+        let begun = Instant::now();
+        let outcomes = black_box(self.apply(black_box(batch)));
+        (outcomes, begun.elapsed())
+    }
+
+    /// Asks of random waiting calls, all deferred, in batches of 64.
+    fn asks(&mut self, count: u64) -> Duration {
+        let mut spent = Duration::ZERO;
+        let mut left = count;
+        while left > 0 {
+            let size = left.min(64);
+            let (mut batch, mut tenants) = (Vec::new(), Vec::new());
+            for _ in 0..size {
+                self.random = self
+                    .random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695);
+                let tenant = (self.random >> 33) as usize % self.asks.len();
+                self.asks[tenant] += 1;
+                batch.push(self.admit(tenant, self.calls[tenant], self.asks[tenant]));
+                tenants.push(tenant);
+            }
+            let (outcomes, time) = self.timed(&batch);
+            spent += time;
+            left -= size;
+            self.refill(&tenants, &outcomes);
+        }
+        spent
+    }
+
+    /// Lets the tenants that were granted something after all wait with their next call.
+    fn refill(&mut self, tenants: &[usize], outcomes: &[Outcome]) {
+        for (tenant, outcome) in tenants.iter().zip(outcomes) {
+            let Some(grant) = granted_id(std::slice::from_ref(outcome)) else {
+                continue;
+            };
+            self.calls[*tenant] += 1;
+            self.asks[*tenant] = 1;
+            let next = self.admit(*tenant, self.calls[*tenant], 1);
+            self.apply(&[release(grant), next]);
+        }
+    }
+
+    /// Grants to tenants in turn, each released at once; the tenant's next call then waits in its place.
+    fn grants(&mut self, count: u64) -> Duration {
+        let (mut spent, mut granted, mut tenant) = (Duration::ZERO, 0, 0);
+        while granted < count {
+            self.now += SLOT_US;
+            tenant = (tenant + 1) % self.asks.len();
+            self.asks[tenant] += 1;
+            let ask = [self.admit(tenant, self.calls[tenant], self.asks[tenant])];
+            let (outcomes, ask_time) = self.timed(&ask);
+            let Some(grant) = granted_id(&outcomes) else {
+                continue;
+            };
+            let release = [release(grant)];
+            spent += ask_time + self.timed(&release).1;
+            granted += 1;
+            self.calls[tenant] += 1;
+            self.asks[tenant] = 1;
+            let next = [self.admit(tenant, self.calls[tenant], 1)];
+            self.apply(&next);
+        }
+        spent
+    }
+}
+
+fn granted_id(outcomes: &[Outcome]) -> Option<GrantId> {
+    match outcomes {
+        [Outcome::Admit(AdmitOutcome::Admitted(admitted))] => admitted.grant,
+        [Outcome::Admit(_)] => None,
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+fn release(grant: GrantId) -> Operation {
+    Operation::Release(Box::new(Release {
+        target: target(),
+        principal: Principal::new("anonymous").unwrap(),
+        grant,
+        actual: amounts(&[("tokens", 650)]),
+        outcome: CallOutcome::Ok,
+    }))
+}
+
+fn decide(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("ask");
+    for tenants in TENANTS {
+        let mut bench = Bench::new(tenants);
+        group.bench_function(BenchmarkId::from_parameter(tenants), |bencher| {
+            bencher.iter_custom(|count| bench.asks(count));
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("grant_release");
+    for tenants in TENANTS {
+        let mut bench = Bench::new(tenants);
+        group.bench_function(BenchmarkId::from_parameter(tenants), |bencher| {
+            bencher.iter_custom(|count| bench.grants(count));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decide);
+criterion_main!(benches);
