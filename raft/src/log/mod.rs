@@ -1,8 +1,8 @@
 //! The durable log of a node: entries, votes and purges of all its groups in one sequence of files.
 //!
-//! One writer ([`writer`]) gathers what all groups ask for, makes one write and one `fdatasync`, and
+//! One writer (`writer`) gathers what all groups ask for, makes one write and one `fdatasync`, and
 //! then tells everybody who waited, so that the cost of a sync is shared. Readers find the tail of each
-//! log in memory ([`group`]) and older entries in the engine.
+//! log in memory (`group`) and older entries in the engine.
 //!
 //! What this log promises:
 //!
