@@ -203,16 +203,10 @@ impl Target {
         }
     }
 
-    /// Puts a ticket into its line.
+    /// Puts a ticket into its line. Credit is cut where the tag is read: to keep the cut tag here would
+    /// make a priority's turn depend on how often its tickets were put back.
     pub(crate) fn enter_line(&mut self, class: usize, ticket: &Ticket) {
-        let floor = self
-            .classes
-            .get(class)
-            .map_or(0, |class| self.class_tag(class));
         if let Some(class) = self.classes.get_mut(class) {
-            if class.line.total().count == 0 {
-                class.tag = class.tag.max(floor);
-            }
             class.line.insert(ticket.key(), &ticket.units, ticket.share);
         }
     }
