@@ -7,6 +7,9 @@
     reason = "a test that meets the unexpected should stop right there"
 )]
 
+mod differential;
 mod fleet;
+mod history;
+mod model;
 mod scripts;
 mod totality;
