@@ -4,12 +4,8 @@
 //! collide, so the digest can stand for the name. Source: J.-P. Aumasson and D. J. Bernstein, "SipHash:
 //! a fast short-input PRF" (2012), and the 128-bit variant of their reference code.
 
-/// A keyed hash in progress.
-pub(crate) struct Hasher {
-    v: [u64; 4],
-    tail: u64,
-    length: u64,
-}
+/// Longest input of [`keyed`]: a tag, and two names or ids of at most 128 bytes behind their lengths.
+const PARTS_BYTES_MAX: usize = 1 + 2 * (1 + 128);
 
 fn round(v: &mut [u64; 4]) {
     let [mut v0, mut v1, mut v2, mut v3] = *v;
@@ -26,86 +22,118 @@ fn round(v: &mut [u64; 4]) {
     *v = [v0, v1, v2, v3];
 }
 
-impl Hasher {
-    /// A hash under a key.
-    pub(crate) fn new(key: u128) -> Hasher {
-        let k0 = key as u64;
-        let k1 = (key >> 64) as u64;
-        Hasher {
-            v: [
-                k0 ^ 0x736f_6d65_7073_6575,
-                k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
-                k0 ^ 0x6c79_6765_6e65_7261,
-                k1 ^ 0x7465_6462_7974_6573,
-            ],
-            tail: 0,
-            length: 0,
+fn absorb(v: &mut [u64; 4], word: u64) {
+    let [_, _, _, v3] = v;
+    *v3 ^= word;
+    round(v);
+    round(v);
+    let [v0, ..] = v;
+    *v0 ^= word;
+}
+
+fn squeeze(v: &mut [u64; 4]) -> u64 {
+    for _ in 0..4 {
+        round(v);
+    }
+    let [v0, v1, v2, v3] = *v;
+    v0 ^ v1 ^ v2 ^ v3
+}
+
+/// The digest of some bytes under a key.
+pub(crate) fn sip128(key: u128, bytes: &[u8]) -> u128 {
+    let k0 = key as u64;
+    let k1 = (key >> 64) as u64;
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        absorb(&mut v, u64::from_le_bytes(*word));
+    }
+    absorb(&mut v, word_of(rest) | ((bytes.len() as u64) << 56));
+    let [_, _, v2, _] = &mut v;
+    *v2 ^= 0xee;
+    let low = squeeze(&mut v);
+    let [_, v1, _, _] = &mut v;
+    *v1 ^= 0xdd;
+    let high = squeeze(&mut v);
+    u128::from(low) | (u128::from(high) << 64)
+}
+
+/// The digest of a tag and up to two names or ids, each behind its length (one byte: both have at most
+/// 128), so that no two lists of parts run together.
+pub(crate) fn keyed<const N: usize>(key: u128, tag: u8, parts: [&[u8]; N]) -> u128 {
+    const { assert!(N <= 2, "the buffer holds two parts") };
+    let mut bytes = [0; PARTS_BYTES_MAX];
+    let mut length = 0usize;
+    let lengths = parts.map(|part| [u8::try_from(part.len()).unwrap_or(u8::MAX)]);
+    let (tag_byte, pairs) = ([tag], lengths.iter().zip(parts));
+    let tagged = std::iter::once(&tag_byte[..]);
+    for piece in tagged.chain(pairs.flat_map(|(length, part)| [&length[..], part])) {
+        let end = length.saturating_add(piece.len());
+        match bytes.get_mut(length..end) {
+            Some(place) => place.copy_from_slice(piece),
+            // Longer than any name or id that gets this far: hashed piece by piece.
+            None => return long(key, tag, parts),
         }
+        length = end;
+    }
+    sip128(key, bytes.get(..length).unwrap_or_default())
+}
+
+#[cold]
+fn long<const N: usize>(key: u128, tag: u8, parts: [&[u8]; N]) -> u128 {
+    let mut bytes = vec![tag];
+    for part in parts {
+        bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    sip128(key, &bytes)
+}
+
+/// Up to eight bytes as a word.
+fn word_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    for (place, byte) in word.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    u64::from_le_bytes(word)
+}
+
+/// A fast digest without a key, for telling the calls of one caller apart: whoever makes two of his own
+/// calls collide deceives himself. Inputs that differ in one word never collide.
+pub(crate) struct Fold(u64);
+
+impl Fold {
+    /// Of nothing yet.
+    pub(crate) fn new() -> Fold {
+        Fold(0)
     }
 
-    /// Adds bytes.
-    pub(crate) fn write(mut self, bytes: &[u8]) -> Hasher {
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.take(u64::from_le_bytes(*word), 8);
-        }
-        let mut last = [0; 8];
-        for (place, byte) in last.iter_mut().zip(rest) {
-            *place = *byte;
-        }
-        self.take(u64::from_le_bytes(last), rest.len() as u64);
-        self
+    /// Adds a number.
+    pub(crate) fn number(self, word: u64) -> Fold {
+        // Multiplying by an odd number and turning lose nothing.
+        Fold((self.0.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Adds a name or an id behind its length (one byte: both have at most 128), so that no two lists of
-    /// parts run together.
-    pub(crate) fn part(self, bytes: &[u8]) -> Hasher {
-        self.write(&[u8::try_from(bytes.len()).unwrap_or(u8::MAX)])
-            .write(bytes)
-    }
-
-    /// Adds the lowest `count` bytes of a word whose other bytes are 0.
-    fn take(&mut self, word: u64, count: u64) {
-        let open = self.length.wrapping_rem(8).wrapping_mul(8);
-        self.tail |= word << open;
-        let filled = self.length.wrapping_rem(8).wrapping_add(count);
-        self.length = self.length.wrapping_add(count);
-        if filled >= 8 {
-            self.word(self.tail);
-            self.tail = if open == 0 {
-                0
-            } else {
-                word >> 64u64.wrapping_sub(open)
-            };
-        }
-    }
-
-    fn word(&mut self, word: u64) {
-        let [_, _, _, v3] = &mut self.v;
-        *v3 ^= word;
-        round(&mut self.v);
-        round(&mut self.v);
-        let [v0, ..] = &mut self.v;
-        *v0 ^= word;
+    /// Adds a text behind its length.
+    pub(crate) fn text(self, text: &str) -> Fold {
+        let (words, rest) = text.as_bytes().as_chunks::<8>();
+        let folded = words
+            .iter()
+            .fold(self.number(text.len() as u64), |fold, word| {
+                fold.number(u64::from_le_bytes(*word))
+            });
+        folded.number(word_of(rest))
     }
 
     /// The digest.
-    pub(crate) fn finish(mut self) -> u128 {
-        let last = self.tail | (self.length << 56);
-        self.word(last);
-        let low = self.squeeze(2, 0xee);
-        let high = self.squeeze(1, 0xdd);
-        u128::from(low) | (u128::from(high) << 64)
-    }
-
-    fn squeeze(&mut self, lane: usize, tweak: u64) -> u64 {
-        if let Some(word) = self.v.get_mut(lane) {
-            *word ^= tweak;
-        }
-        for _ in 0..4 {
-            round(&mut self.v);
-        }
-        self.v.iter().fold(0, |acc, word| acc ^ word)
+    pub(crate) fn finish(self) -> u64 {
+        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ (mixed >> 29)
     }
 }
 
@@ -145,31 +173,37 @@ mod tests {
             ),
         ];
         for (length, expected) in cases {
-            let got = Hasher::new(reference_key())
-                .write(&input[..length])
-                .finish();
+            let got = sip128(reference_key(), &input[..length]);
             assert_eq!(got, expected, "length {length}");
         }
     }
 
     #[test]
-    fn pieces_do_not_matter() {
-        let input: Vec<u8> = (0..100).collect();
-        let whole = Hasher::new(reference_key()).write(&input).finish();
-        for cut in 0..=input.len() {
-            let (head, tail) = input.split_at(cut);
-            let pieces = Hasher::new(reference_key())
-                .write(head)
-                .write(tail)
-                .finish();
-            assert_eq!(pieces, whole, "cut at {cut}");
-        }
+    fn parts_do_not_run_together() {
+        let parts: [[&[u8]; 2]; 4] = [[b"ab", b"c"], [b"a", b"bc"], [b"", b"abc"], [b"abc", b""]];
+        let long = [[&[1; 200][..], &[1; 100]], [&[1; 100], &[1; 200]]];
+        let mut digests: Vec<u128> = parts.map(|parts| keyed(7, b'a', parts)).to_vec();
+        digests.extend(long.map(|parts| keyed(7, b'a', parts)));
+        digests.push(keyed(7, b'b', [b"ab", b"c"]));
+        digests.push(keyed(8, b'a', [b"ab", b"c"]));
+        let count = digests.len();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
     }
 
     #[test]
-    fn parts_do_not_run_together() {
-        let one = Hasher::new(7).part(b"ab").part(b"c").finish();
-        let two = Hasher::new(7).part(b"a").part(b"bc").finish();
-        assert_ne!(one, two);
+    fn calls_that_differ_are_told_apart() {
+        let mut digests = Vec::new();
+        for units in 0..1_000 {
+            for text in ["requests", "tokens", "tokens_in_a_name_of_many_words"] {
+                digests.push(Fold::new().text(text).number(units).finish());
+                digests.push(Fold::new().number(units).text(text).finish());
+            }
+        }
+        let count = digests.len();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
     }
 }

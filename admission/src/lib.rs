@@ -18,6 +18,7 @@
 )]
 
 mod amounts;
+mod by_digest;
 mod codec;
 mod hash;
 pub mod limits;

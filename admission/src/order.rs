@@ -1,26 +1,34 @@
 //! The waiting line of one priority, in the order of fair queueing.
 //!
 //! An ask has to know how much is ahead of it, in every dimension and in cap time, among up to
-//! [`TICKETS_PER_TARGET_MAX`](crate::limits::TICKETS_PER_TARGET_MAX) others. A treap that keeps prefix
-//! sums answers that in one walk from the root. Its heap order is a fixed mix of the ticket's serial,
-//! so the shape follows from the content alone: it needs no random source and is the same on every
-//! replica.
+//! [`TICKETS_PER_TARGET_MAX`](crate::limits::TICKETS_PER_TARGET_MAX) others. A B+ tree whose entries
+//! carry the sums of all entries up to them answers that on one walk from the root. Its nodes are wide
+//! because what a query costs is the memory it touches: among 100 000 tickets it reads four nodes, of
+//! which all but the last are shared by many tickets and so are warm.
 //!
-//! A node keeps the sums of its *left subtree and itself*, not of the whole subtree: then a walk reads
-//! only the nodes on its way, never their siblings, and splitting or joining changes one side only.
+//! Nodes split when they overflow and go when they are empty, not before (T. Johnson, D. Shasha,
+//! "B-trees with inserts and deletes: why free-at-empty is better than merge-at-half", 1993). A line
+//! that has become sparse is packed anew, which bounds memory. The shape follows from the history, the
+//! answers from the content alone.
 
 use crate::limits::DIMENSIONS_MAX;
+use std::ops::Range;
 
 #[cfg(test)]
 mod tests;
 
 /// No node: an index beyond every arena, so that looking it up ends a walk.
 const NIL: u32 = u32::MAX;
-/// Arenas up to this many slots are never compacted; 64 KiB of nodes are not worth the work.
-const COMPACT_SLOTS_MIN: usize = 1024;
-/// An arena is compacted when at most one slot in this many is in use, which spreads the work of it
-/// over three removals for every node that is moved.
-const COMPACT_SLOTS_PER_TICKET: usize = 4;
+/// Entries of a node: a binary search in it ends after five steps, and shifting half of it is cheap.
+const NODE_ENTRIES_MAX: usize = 32;
+/// Levels above the leaves. A level more takes some sixteen times as many insertions, so a line cannot
+/// live long enough to need these; one that would is packed first.
+const HEIGHT_MAX: usize = 12;
+/// Up to this many nodes a line is never packed: 150 KiB are not worth the work.
+const SPARSE_NODES_MIN: usize = 64;
+/// A line is packed when its nodes hold fewer tickets than this on average. Packing fills them, so it
+/// happens at most once in several removals for every ticket that is moved.
+const SPARSE_TICKETS_PER_NODE: usize = 4;
 
 /// A place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,24 +70,197 @@ impl Sums {
     }
 }
 
-/// What a walk reads at each level, in one cache line. `share` and `count` are prefix sums: left
-/// subtree and this node. A free slot links to the next free one through `left`.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
+/// Up to [`NODE_ENTRIES_MAX`] entries in order of key: tickets in a leaf, children in a node above.
+///
+/// What a search compares lies together, so that it streams through a few lines of memory instead of
+/// waiting for one after the other.
+#[derive(Clone, Debug, Default)]
 struct Node {
-    key: Key,
-    share: i128,
-    count: u64,
-    left: u32,
-    right: u32,
+    /// The tickets' keys; of a child, a bound that none of its keys is below and that is above all keys
+    /// of the entry before. The first entry of a node takes smaller keys all the same.
+    keys: Vec<Key>,
+    /// Share of all entries up to each one, itself included.
+    shares: Vec<i128>,
+    /// Number of tickets and units, likewise: a row for each entry.
+    rows: Vec<u64>,
+    /// The children; empty in a leaf.
+    children: Vec<u32>,
 }
 
-/// The place that holds a node's index.
+impl Node {
+    /// Number of entries.
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Where an entry's row stands.
+    fn row(place: usize, dimensions: usize) -> Range<usize> {
+        let width = dimensions.wrapping_add(1);
+        let start = place.wrapping_mul(width);
+        start..start.wrapping_add(width)
+    }
+
+    /// Sums of the first `count` entries.
+    fn first(&self, count: usize, dimensions: usize) -> Sums {
+        let mut sums = Sums::default();
+        let Some(last) = count.checked_sub(1) else {
+            return sums;
+        };
+        sums.share = self.shares.get(last).copied().unwrap_or(0);
+        if let Some([tickets, units @ ..]) = self.rows.get(Node::row(last, dimensions)) {
+            sums.count = *tickets;
+            for (sum, units) in sums.units.iter_mut().zip(units) {
+                *sum = *units;
+            }
+        }
+        sums
+    }
+
+    /// Sums of all entries.
+    fn total(&self, dimensions: usize) -> Sums {
+        self.first(self.len(), dimensions)
+    }
+
+    /// Number of entries whose key is below a bound. Counts instead of searching: see the type.
+    fn below(&self, is_below: impl Fn(&Key) -> bool) -> usize {
+        self.keys.iter().filter(|key| is_below(key)).count()
+    }
+
+    /// The child whose keys `key` is or would be among.
+    fn child_for(&self, key: Key) -> usize {
+        self.below(|bound| *bound <= key).saturating_sub(1)
+    }
+
+    fn child(&self, place: usize) -> u32 {
+        self.children.get(place).copied().unwrap_or(NIL)
+    }
+
+    /// Adds to the sums up to each entry from `place` on.
+    fn add_from(&mut self, place: usize, by: &Sums, dimensions: usize) {
+        for share in self.shares.iter_mut().skip(place) {
+            *share = share.wrapping_add(by.share);
+        }
+        self.rows_from(place, dimensions, |tickets, units| {
+            *tickets = tickets.wrapping_add(by.count);
+            for (sum, units) in units.iter_mut().zip(by.units) {
+                *sum = sum.wrapping_add(units);
+            }
+        });
+    }
+
+    /// Subtracts from the sums up to each entry from `place` on.
+    fn subtract_from(&mut self, place: usize, by: &Sums, dimensions: usize) {
+        for share in self.shares.iter_mut().skip(place) {
+            *share = share.wrapping_sub(by.share);
+        }
+        self.rows_from(place, dimensions, |tickets, units| {
+            *tickets = tickets.wrapping_sub(by.count);
+            for (sum, units) in units.iter_mut().zip(by.units) {
+                *sum = sum.wrapping_sub(units);
+            }
+        });
+    }
+
+    fn rows_from(
+        &mut self,
+        place: usize,
+        dimensions: usize,
+        mut change: impl FnMut(&mut u64, &mut [u64]),
+    ) {
+        let start = Node::row(place, dimensions).start;
+        let rows = self.rows.get_mut(start..).unwrap_or_default();
+        for row in rows.chunks_exact_mut(dimensions.wrapping_add(1)) {
+            if let [tickets, units @ ..] = row {
+                change(tickets, units);
+            }
+        }
+    }
+
+    /// Puts an entry in a place, at most one past the last, without changing the others. `upto` are the
+    /// sums up to it; a ticket has no child.
+    fn insert(
+        &mut self,
+        place: usize,
+        key: Key,
+        child: Option<u32>,
+        upto: &Sums,
+        dimensions: usize,
+    ) {
+        let place = place.min(self.len());
+        self.keys.insert(place, key);
+        self.shares.insert(place, upto.share);
+        if let Some(child) = child {
+            self.children.insert(place.min(self.children.len()), child);
+        }
+        let at = Node::row(place, dimensions).start.min(self.rows.len());
+        let units = upto.units.iter().take(dimensions).copied();
+        let row = std::iter::once(upto.count).chain(units);
+        self.rows.splice(at..at, row);
+    }
+
+    /// Takes an entry out of its place without changing the others.
+    fn remove(&mut self, place: usize, dimensions: usize) {
+        if place >= self.len() {
+            return;
+        }
+        self.keys.remove(place);
+        self.shares.remove(place);
+        if place < self.children.len() {
+            self.children.remove(place);
+        }
+        let row = Node::row(place, dimensions);
+        if row.end <= self.rows.len() {
+            self.rows.drain(row);
+        }
+    }
+
+    /// Sets the sums up to one entry.
+    fn replace(&mut self, place: usize, upto: &Sums, dimensions: usize) {
+        if let Some(share) = self.shares.get_mut(place) {
+            *share = upto.share;
+        }
+        if let Some([tickets, units @ ..]) = self.rows.get_mut(Node::row(place, dimensions)) {
+            *tickets = upto.count;
+            for (units, sum) in units.iter_mut().zip(upto.units) {
+                *units = sum;
+            }
+        }
+    }
+
+    /// Takes the entries from `place` on into a node of their own.
+    fn split_off(&mut self, place: usize, dimensions: usize) -> Node {
+        let left = self.first(place, dimensions);
+        let place = place.min(self.len());
+        let row = Node::row(place, dimensions).start.min(self.rows.len());
+        let mut right = Node {
+            keys: self.keys.split_off(place),
+            shares: self.shares.split_off(place),
+            rows: self.rows.split_off(row),
+            children: self.children.split_off(place.min(self.children.len())),
+        };
+        right.subtract_from(0, &left, dimensions);
+        right
+    }
+}
+
+/// A step of a walk from the root: the entry taken in a node above the leaves.
 #[derive(Clone, Copy)]
-enum Link {
-    Root,
-    Left(u32),
-    Right(u32),
+struct Step {
+    node: u32,
+    place: usize,
+}
+
+/// A walk from the root to a leaf.
+struct Path {
+    steps: [Step; HEIGHT_MAX],
+    leaf: u32,
+}
+
+/// The right half of a node that was split, for its parent.
+struct Split {
+    key: Key,
+    child: u32,
+    total: Sums,
 }
 
 /// Tickets in order of their keys, with sums over any prefix of them.
@@ -87,20 +268,12 @@ enum Link {
 pub(crate) struct Line {
     dimensions: usize,
     root: u32,
-    /// First free slot.
-    free: u32,
+    /// Levels above the leaves.
+    height: usize,
     nodes: Vec<Node>,
-    /// Prefix sums of units: `dimensions` of them for each slot of `nodes`.
-    units: Vec<u64>,
+    /// Slots of `nodes` that are free.
+    free: Vec<u32>,
     total: Sums,
-}
-
-/// The heap order: the finalizer of SplitMix64, a bijection that spreads consecutive serials.
-fn weight(key: Key) -> u64 {
-    let mut mixed = key.serial.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 impl Line {
@@ -109,9 +282,9 @@ impl Line {
         Line {
             dimensions: dimensions.min(DIMENSIONS_MAX),
             root: NIL,
-            free: NIL,
+            height: 0,
             nodes: Vec::new(),
-            units: Vec::new(),
+            free: Vec::new(),
             total: Sums::default(),
         }
     }
@@ -121,40 +294,30 @@ impl Line {
         self.total.count
     }
 
-    #[cfg(test)]
     /// True if nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.total.count == 0
     }
 
     /// Sums over all tickets.
+    #[cfg(test)]
     pub(crate) fn total(&self) -> Sums {
         self.total
-    }
-
-    #[cfg(test)]
-    /// The ticket at the front.
-    pub(crate) fn first(&self) -> Option<Key> {
-        let mut first = None;
-        let mut at = self.root;
-        while let Some(node) = self.node(at) {
-            first = Some(node.key);
-            at = node.left;
-        }
-        first
     }
 
     /// Sums over the tickets ordered strictly before `key`, which need not be in the line.
     pub(crate) fn before(&self, key: Key) -> Sums {
         let mut sums = Sums::default();
         let mut at = self.root;
-        while let Some(node) = self.node(at) {
-            if node.key < key {
-                sums.add(&self.prefix(at));
-                at = node.right;
-            } else {
-                at = node.left;
-            }
+        for _ in 0..self.height {
+            let Some(node) = self.node(at) else { break };
+            let place = node.child_for(key);
+            sums.add(&node.first(place, self.dimensions));
+            at = node.child(place);
+        }
+        if let Some(leaf) = self.node(at) {
+            let place = leaf.below(|other| *other < key);
+            sums.add(&leaf.first(place, self.dimensions));
         }
         sums
     }
@@ -162,94 +325,90 @@ impl Line {
     /// Sums over the tickets that start before `limit`, or at it if `tie`. A ticket's start is the
     /// share of all tickets before it; tickets count whole.
     pub(crate) fn upto(&self, limit: i128, tie: bool) -> Sums {
-        let reached = |end: i128| if tie { end > limit } else { end >= limit };
-        if reached(0) {
-            return Sums::default();
-        }
-        // The last ticket that starts in time is the first one whose end reaches the limit.
+        let reached = |start: i128| if tie { start > limit } else { start >= limit };
         let mut sums = Sums::default();
-        let mut last = None;
+        if reached(0) {
+            return sums;
+        }
         let mut at = self.root;
+        let mut above = self.height;
         while let Some(node) = self.node(at) {
-            if reached(sums.share.wrapping_add(node.share)) {
-                last = Some((sums, at));
-                at = node.left;
-            } else {
-                sums.add(&self.prefix(at));
-                at = node.right;
-            }
+            // An entry starts where the one before it ends; the first one starts in time.
+            let ends = node
+                .shares
+                .iter()
+                .map(|share| sums.share.wrapping_add(*share));
+            let started = ends.filter(|end| !reached(*end)).count().saturating_add(1);
+            let started = started.min(node.len());
+            let Some(lower) = above.checked_sub(1) else {
+                sums.add(&node.first(started, self.dimensions));
+                break;
+            };
+            let place = started.saturating_sub(1);
+            sums.add(&node.first(place, self.dimensions));
+            (at, above) = (node.child(place), lower);
         }
-        let Some((mut sums, at)) = last else {
-            return self.total;
-        };
-        sums.add(&self.prefix(at));
         sums
-    }
-
-    /// The keys in order.
-    pub(crate) fn iter(&self) -> Iter<'_> {
-        Iter {
-            line: self,
-            path: Vec::new(),
-            at: self.root,
-        }
     }
 
     /// Puts a ticket in its place. `units` beyond the line's dimensions are ignored and missing ones
     /// are 0; a negative share counts as 0. False, and nothing changed, if the key is there already.
     pub(crate) fn insert(&mut self, key: Key, units: &[u64], share_ns: i64) -> bool {
-        let Some(smaller) = self.smaller_below_cut(key) else {
-            return false;
-        };
-        let Some(new) = self.allocate(key) else {
+        if self.height >= HEIGHT_MAX {
+            self.pack();
+        }
+        if self.root == NIL {
+            self.root = self.allocate(Node::default());
+        }
+        let path = self.walk(key);
+        let Err(place) = self.search(path.leaf, key) else {
             return false;
         };
         let own = self.sums_of(units, share_ns);
-        let (mut link, mut at) = (Link::Root, self.root);
-        while let Some(&node) = self.node(at) {
-            if weight(node.key) < weight(key) {
-                break;
-            }
-            if node.key < key {
-                (link, at) = (Link::Right(at), node.right);
-            } else {
-                self.change_prefix(at, |sums| sums.add(&own));
-                (link, at) = (Link::Left(at), node.left);
-            }
+        let mut split = self.put(path.leaf, place, key, &own);
+        for step in path.steps.iter().take(self.height).rev() {
+            split = self.pass_insertion(*step, key, &own, split);
         }
-        self.set(link, new);
-        self.deal_out(at, new, key, smaller);
-        self.change_prefix(new, |sums| {
-            *sums = smaller;
-            sums.add(&own);
-        });
+        if let Some(right) = split {
+            self.grow(right);
+        }
         self.total.add(&own);
         true
     }
 
     /// Takes a ticket out. False if the key is not there.
     pub(crate) fn remove(&mut self, key: Key) -> bool {
-        let Some((found, node)) = self.find(key) else {
+        let path = self.walk(key);
+        let Ok(place) = self.search(path.leaf, key) else {
             return false;
         };
-        let left_total = self.subtree(node.left);
-        let mut own = self.prefix(found);
-        own.subtract(&left_total);
-        let (mut link, mut at) = (Link::Root, self.root);
-        while let Some(&passed) = self.node(at) {
-            if at == found {
-                break;
+        let dimensions = self.dimensions;
+        let Some(leaf) = self.nodes.get_mut(path.leaf as usize) else {
+            return false;
+        };
+        let mut own = leaf.first(place.saturating_add(1), dimensions);
+        own.subtract(&leaf.first(place, dimensions));
+        leaf.remove(place, dimensions);
+        leaf.subtract_from(place, &own, dimensions);
+        let mut emptied = (leaf.len() == 0).then_some(path.leaf);
+        for step in path.steps.iter().take(self.height).rev() {
+            let gone = emptied.take();
+            self.release(gone);
+            let Some(node) = self.nodes.get_mut(step.node as usize) else {
+                continue;
+            };
+            node.subtract_from(step.place, &own, dimensions);
+            if gone.is_some() {
+                node.remove(step.place, dimensions);
             }
-            if passed.key < key {
-                (link, at) = (Link::Right(at), passed.right);
-            } else {
-                self.change_prefix(at, |sums| sums.subtract(&own));
-                (link, at) = (Link::Left(at), passed.left);
-            }
+            emptied = (node.len() == 0).then_some(step.node);
         }
-        self.join(link, node.left, node.right, left_total);
         self.total.subtract(&own);
-        self.release(found);
+        if emptied.is_some() {
+            *self = Line::new(dimensions);
+        } else {
+            self.shrink();
+        }
         true
     }
 
@@ -257,16 +416,39 @@ impl Line {
         self.nodes.get(at as usize)
     }
 
-    fn find(&self, key: Key) -> Option<(u32, Node)> {
-        let mut at = self.root;
-        loop {
-            let node = self.node(at)?;
-            at = match key.cmp(&node.key) {
-                std::cmp::Ordering::Less => node.left,
-                std::cmp::Ordering::Equal => return Some((at, *node)),
-                std::cmp::Ordering::Greater => node.right,
+    /// The way to the leaf that holds `key`, or would.
+    fn walk(&self, key: Key) -> Path {
+        let unused = Step {
+            node: NIL,
+            place: 0,
+        };
+        let mut path = Path {
+            steps: [unused; HEIGHT_MAX],
+            leaf: self.root,
+        };
+        for step in path.steps.iter_mut().take(self.height) {
+            let Some(node) = self.node(path.leaf) else {
+                break;
             };
+            let place = node.child_for(key);
+            *step = Step {
+                node: path.leaf,
+                place,
+            };
+            path.leaf = node.child(place);
         }
+        path
+    }
+
+    /// Place of a key in a leaf: `Ok` if it is there, `Err` where it would be.
+    fn search(&self, leaf: u32, key: Key) -> Result<usize, usize> {
+        self.node(leaf).map_or(Err(0), |leaf| {
+            let place = leaf.below(|other| *other < key);
+            match leaf.keys.get(place) {
+                Some(other) if *other == key => Ok(place),
+                Some(_) | None => Err(place),
+            }
+        })
     }
 
     fn sums_of(&self, units: &[u64], share_ns: i64) -> Sums {
@@ -281,228 +463,134 @@ impl Line {
         sums
     }
 
-    /// Where the units of a slot are kept.
-    fn stride(&self, at: u32) -> std::ops::Range<usize> {
-        let start = (at as usize).wrapping_mul(self.dimensions);
-        start..start.wrapping_add(self.dimensions)
+    /// Puts a ticket into a leaf, and splits the leaf if it overflows.
+    fn put(&mut self, at: u32, place: usize, key: Key, own: &Sums) -> Option<Split> {
+        let dimensions = self.dimensions;
+        let node = self.nodes.get_mut(at as usize)?;
+        let upto = node.first(place, dimensions);
+        node.insert(place, key, None, &upto, dimensions);
+        node.add_from(place, own, dimensions);
+        self.split(at, place)
     }
 
-    /// Sums of a node and its left subtree.
-    fn prefix(&self, at: u32) -> Sums {
-        let mut sums = Sums::default();
-        if let Some(node) = self.node(at) {
-            sums.share = node.share;
-            sums.count = node.count;
+    /// Splits a node that overflowed by an entry at `place`. A line grows at its end most of the time:
+    /// then the left half stays full.
+    fn split(&mut self, at: u32, place: usize) -> Option<Split> {
+        let dimensions = self.dimensions;
+        let node = self.nodes.get_mut(at as usize)?;
+        if node.len() <= NODE_ENTRIES_MAX {
+            return None;
         }
-        let units = self.units.get(self.stride(at)).unwrap_or_default();
-        for (sum, units) in sums.units.iter_mut().zip(units) {
-            *sum = *units;
-        }
-        sums
-    }
-
-    fn change_prefix(&mut self, at: u32, change: impl FnOnce(&mut Sums)) {
-        let mut sums = self.prefix(at);
-        change(&mut sums);
-        if let Some(node) = self.nodes.get_mut(at as usize) {
-            node.share = sums.share;
-            node.count = sums.count;
-        }
-        let stride = self.stride(at);
-        let units = self.units.get_mut(stride).unwrap_or_default();
-        for (units, sum) in units.iter_mut().zip(sums.units) {
-            *units = sum;
-        }
-    }
-
-    /// Sums of a whole subtree: the prefixes along its right edge, two nodes on average.
-    fn subtree(&self, mut at: u32) -> Sums {
-        let mut sums = Sums::default();
-        while let Some(node) = self.node(at) {
-            sums.add(&self.prefix(at));
-            at = node.right;
-        }
-        sums
-    }
-
-    fn set(&mut self, link: Link, child: u32) {
-        match link {
-            Link::Root => self.root = child,
-            Link::Left(parent) => {
-                if let Some(node) = self.nodes.get_mut(parent as usize) {
-                    node.left = child;
-                }
-            }
-            Link::Right(parent) => {
-                if let Some(node) = self.nodes.get_mut(parent as usize) {
-                    node.right = child;
-                }
-            }
-        }
-    }
-
-    /// Sums of the keys smaller than `key` in the subtree that it will displace; `None` if the key is
-    /// in the line.
-    fn smaller_below_cut(&self, key: Key) -> Option<Sums> {
-        let mut sums = Sums::default();
-        let mut below = false;
-        let mut at = self.root;
-        while let Some(node) = self.node(at) {
-            below = below || weight(node.key) < weight(key);
-            at = match key.cmp(&node.key) {
-                std::cmp::Ordering::Less => node.left,
-                std::cmp::Ordering::Equal => return None,
-                std::cmp::Ordering::Greater => {
-                    if below {
-                        sums.add(&self.prefix(at));
-                    }
-                    node.right
-                }
-            };
-        }
-        Some(sums)
-    }
-
-    /// Splits the subtree `at` at `key` into the two children of `new`. `smaller` are the sums of its
-    /// keys below `key`: what is left of them further down is what a larger node loses.
-    fn deal_out(&mut self, mut at: u32, new: u32, key: Key, mut smaller: Sums) {
-        let (mut left, mut right) = (Link::Left(new), Link::Right(new));
-        while let Some(&node) = self.node(at) {
-            if node.key < key {
-                smaller.subtract(&self.prefix(at));
-                self.set(left, at);
-                (left, at) = (Link::Right(at), node.right);
-            } else {
-                self.change_prefix(at, |sums| sums.subtract(&smaller));
-                self.set(right, at);
-                (right, at) = (Link::Left(at), node.left);
-            }
-        }
-        self.set(left, NIL);
-        self.set(right, NIL);
-    }
-
-    /// Joins two subtrees, every key of `left` below every key of `right`, and hangs them at `link`.
-    fn join(&mut self, mut link: Link, mut left: u32, mut right: u32, mut left_total: Sums) {
-        while let (Some(&smaller), Some(&larger)) = (self.node(left), self.node(right)) {
-            if weight(smaller.key) < weight(larger.key) {
-                self.change_prefix(right, |sums| sums.add(&left_total));
-                self.set(link, right);
-                (link, right) = (Link::Left(right), larger.left);
-            } else {
-                left_total.subtract(&self.prefix(left));
-                self.set(link, left);
-                (link, left) = (Link::Right(left), smaller.right);
-            }
-        }
-        self.set(
-            link,
-            if self.node(left).is_some() {
-                left
-            } else {
-                right
-            },
-        );
-    }
-
-    /// A slot for a new node; `None` if no index is left.
-    fn allocate(&mut self, key: Key) -> Option<u32> {
-        let fresh = Node {
-            key,
-            share: 0,
-            count: 0,
-            left: NIL,
-            right: NIL,
+        let cut = if place == NODE_ENTRIES_MAX {
+            NODE_ENTRIES_MAX
+        } else {
+            NODE_ENTRIES_MAX.div_ceil(2)
         };
-        if let Some(slot) = self.nodes.get_mut(self.free as usize) {
-            let at = self.free;
-            self.free = slot.left;
-            *slot = fresh;
-            return Some(at);
-        }
-        let at = u32::try_from(self.nodes.len())
-            .ok()
-            .filter(|&at| at != NIL)?;
-        self.nodes.push(fresh);
-        let end = self.stride(at).end;
-        self.units.resize(end, 0);
-        Some(at)
+        let right = node.split_off(cut, dimensions);
+        let (key, total) = (*right.keys.first()?, right.total(dimensions));
+        let child = self.allocate(right);
+        Some(Split { key, child, total })
     }
 
-    /// Gives a slot back, and memory when little of it is in use.
-    fn release(&mut self, at: u32) {
-        let free = self.free;
-        self.set(Link::Left(at), free);
-        self.free = at;
+    /// Takes note, above, of a ticket that was put in below an entry, and of the split that it caused.
+    fn pass_insertion(
+        &mut self,
+        step: Step,
+        key: Key,
+        own: &Sums,
+        split: Option<Split>,
+    ) -> Option<Split> {
+        let dimensions = self.dimensions;
+        let node = self.nodes.get_mut(step.node as usize)?;
+        node.add_from(step.place, own, dimensions);
+        if let Some(bound) = node.keys.get_mut(step.place) {
+            *bound = key.min(*bound);
+        }
+        let right = split?;
+        let next = step.place.saturating_add(1);
+        let mut upto = node.first(next, dimensions);
+        node.insert(next, right.key, Some(right.child), &upto, dimensions);
+        upto.subtract(&right.total);
+        node.replace(step.place, &upto, dimensions);
+        self.split(step.node, next)
+    }
+
+    /// Puts a root above the old one and the right half that was split off it.
+    fn grow(&mut self, right: Split) {
+        let left = self.root;
+        let Some(node) = self.node(left) else { return };
+        let Some(key) = node.keys.first().copied() else {
+            return;
+        };
+        let mut upto = node.total(self.dimensions);
+        let mut root = Node::default();
+        root.insert(0, key, Some(left), &upto, self.dimensions);
+        upto.add(&right.total);
+        root.insert(1, right.key, Some(right.child), &upto, self.dimensions);
+        self.root = self.allocate(root);
+        self.height = self.height.saturating_add(1);
+    }
+
+    /// Takes away roots with a single child, and packs a sparse line.
+    fn shrink(&mut self) {
+        while self.height > 0 {
+            let only = match self.node(self.root).map(|root| root.children.as_slice()) {
+                Some([only]) => *only,
+                Some(_) | None => break,
+            };
+            let root = std::mem::replace(&mut self.root, only);
+            self.release(Some(root));
+            self.height = self.height.saturating_sub(1);
+        }
+        let nodes = self.nodes.len().saturating_sub(self.free.len());
         let tickets = usize::try_from(self.len()).unwrap_or(usize::MAX);
-        let slots = self.nodes.len();
-        if tickets == 0 {
-            *self = Line::new(self.dimensions);
-        } else if slots > COMPACT_SLOTS_MIN
-            && tickets.saturating_mul(COMPACT_SLOTS_PER_TICKET) <= slots
-        {
-            self.compact();
+        let sparse = nodes.saturating_mul(SPARSE_TICKETS_PER_NODE) > tickets;
+        if nodes > SPARSE_NODES_MIN && sparse {
+            self.pack();
         }
     }
 
-    /// Moves all nodes, in order of key, to an arena of just their number.
-    fn compact(&mut self) {
-        let mut order = Vec::new();
-        let mut walk = self.iter();
-        while let Some(at) = walk.next_index() {
-            order.push(at);
-        }
-        let mut moved = vec![NIL; self.nodes.len()];
-        for (new, &old) in (0..NIL).zip(&order) {
-            if let Some(slot) = moved.get_mut(old as usize) {
-                *slot = new;
+    /// Builds the same line with full nodes.
+    fn pack(&mut self) {
+        let mut packed = Line::new(self.dimensions);
+        let mut open = vec![(self.root, self.height)];
+        while let Some((at, above)) = open.pop() {
+            let Some(node) = self.node(at) else { continue };
+            if let Some(lower) = above.checked_sub(1) {
+                let children = node.children.iter().rev();
+                open.extend(children.map(|child| (*child, lower)));
+                continue;
+            }
+            let mut before = Sums::default();
+            for (place, key) in node.keys.iter().enumerate() {
+                let upto = node.first(place.saturating_add(1), self.dimensions);
+                let mut own = upto;
+                own.subtract(&before);
+                before = upto;
+                let share = i64::try_from(own.share).unwrap_or(i64::MAX);
+                packed.insert(*key, &own.units, share);
             }
         }
-        let new_index = |old: u32| moved.get(old as usize).copied().unwrap_or(NIL);
-        let mut nodes = Vec::with_capacity(order.len());
-        let mut units = Vec::with_capacity(order.len().wrapping_mul(self.dimensions));
-        for &at in &order {
-            let Some(&node) = self.node(at) else { continue };
-            nodes.push(Node {
-                left: new_index(node.left),
-                right: new_index(node.right),
-                ..node
-            });
-            units.extend_from_slice(self.units.get(self.stride(at)).unwrap_or_default());
-        }
-        self.root = new_index(self.root);
-        self.free = NIL;
-        self.nodes = nodes;
-        self.units = units;
+        *self = packed;
     }
-}
 
-/// Walks a line in order.
-#[derive(Debug)]
-pub(crate) struct Iter<'a> {
-    line: &'a Line,
-    /// Nodes whose left side is being walked.
-    path: Vec<u32>,
-    at: u32,
-}
-
-impl Iter<'_> {
-    fn next_index(&mut self) -> Option<u32> {
-        while let Some(node) = self.line.node(self.at) {
-            self.path.push(self.at);
-            self.at = node.left;
+    fn allocate(&mut self, node: Node) -> u32 {
+        let reused = self.free.pop();
+        let slot = reused.and_then(|at| Some((at, self.nodes.get_mut(at as usize)?)));
+        if let Some((at, slot)) = slot {
+            *slot = node;
+            return at;
         }
-        let next = self.path.pop()?;
-        self.at = self.line.node(next)?.right;
-        Some(next)
+        let at = u32::try_from(self.nodes.len()).unwrap_or(NIL);
+        self.nodes.push(node);
+        at
     }
-}
 
-impl Iterator for Iter<'_> {
-    type Item = Key;
-
-    fn next(&mut self) -> Option<Key> {
-        let at = self.next_index()?;
-        self.line.node(at).map(|node| node.key)
+    fn release(&mut self, at: Option<u32>) {
+        let Some(at) = at else { return };
+        if let Some(node) = self.nodes.get_mut(at as usize) {
+            *node = Node::default();
+            self.free.push(at);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The state of one shard: every target with its policy, use, waiting tickets and grants.
 
 use crate::codec::{Canonical, DecodeError, Reader, canonical};
-use crate::hash::Hasher;
+use crate::hash::{Fold, keyed, sip128};
 use crate::limits::{ADMISSION_ID_BYTES_MAX, CALLER_DURATION_MAX, DIMENSIONS_MAX, TARGETS_MAX};
 use crate::target::{Ask, Bounds, Known, Target, Ungated, Units};
 use crate::{
@@ -123,7 +123,7 @@ impl State {
 
     /// Digest of the canonical bytes. Linear in the size of the state.
     pub fn digest(&self) -> u128 {
-        Hasher::new(0).write(&self.encode()).finish()
+        sip128(0, &self.encode())
     }
 
     /// The first broken invariant. Linear in the size of the state: for tests and for bytes from elsewhere.
@@ -424,38 +424,26 @@ fn bounds(target: &Target, cost: &Amounts, cost_max: &Amounts) -> Result<Bounds,
 }
 
 fn admission_key(secret: u128, tenant: &TenantName, id: &[u8]) -> u128 {
-    Hasher::new(secret)
-        .write(b"a")
-        .part(tenant.as_str().as_bytes())
-        .part(id)
-        .finish()
+    keyed(secret, b'a', [tenant.as_str().as_bytes(), id])
 }
 
 fn queue_key(secret: u128, tenant: &TenantName, priority: &PriorityName) -> u128 {
-    Hasher::new(secret)
-        .write(b"q")
-        .part(tenant.as_str().as_bytes())
-        .part(priority.as_str().as_bytes())
-        .finish()
+    let parts = [tenant.as_str().as_bytes(), priority.as_str().as_bytes()];
+    keyed(secret, b'q', parts)
 }
 
 fn owner(secret: u128, principal: &Principal) -> u64 {
-    Hasher::new(secret)
-        .write(b"o")
-        .part(principal.as_str().as_bytes())
-        .finish() as u64
+    keyed(secret, b'o', [principal.as_str().as_bytes()]) as u64
 }
 
 /// What an id stands for. Never 0, which stands for an id of which only a cancel was seen.
 fn body(admit: &Admit) -> u64 {
-    let mut hasher = Hasher::new(0).part(admit.priority.as_str().as_bytes());
+    let mut fold = Fold::new().text(admit.priority.as_str());
     for amounts in [&admit.cost, &admit.cost_max] {
-        hasher = hasher.write(&(amounts.len() as u64).to_le_bytes());
+        fold = fold.number(amounts.len() as u64);
         for (dimension, units) in amounts.iter() {
-            hasher = hasher
-                .part(dimension.as_str().as_bytes())
-                .write(&units.to_le_bytes());
+            fold = fold.text(dimension.as_str()).number(units);
         }
     }
-    (hasher.write(&admit.labels_digest.to_le_bytes()).finish() as u64).max(1)
+    fold.number(admit.labels_digest).finish().max(1)
 }

@@ -17,6 +17,7 @@ mod put;
 mod settle;
 mod view;
 
+use crate::by_digest::ByDigest;
 use crate::limits::{DIMENSIONS_MAX, LATENESS_START};
 use crate::meter::Meter;
 use crate::{DimensionName, GrantId, Micros, Policy, Refusal};
@@ -61,9 +62,9 @@ pub(crate) struct Target {
     /// The policy's priorities, highest first.
     pub(crate) classes: Vec<Class>,
     /// Tenants by priority.
-    pub(crate) queues: BTreeMap<QueueKey, Box<Queue>>,
+    pub(crate) queues: ByDigest<Queue>,
     /// Admissions that are remembered.
-    pub(crate) admissions: BTreeMap<AdmissionKey, Box<Admission>>,
+    pub(crate) admissions: ByDigest<Admission>,
     /// Grants that are remembered.
     pub(crate) grants: BTreeMap<GrantId, GrantRecord>,
     /// When to look at each waiting admission: at the time its caller is due back, or earlier (an ask that
@@ -115,7 +116,7 @@ impl Target {
 
     /// A tenant in a priority.
     pub(crate) fn queue(&self, key: QueueKey) -> Option<&Queue> {
-        self.queues.get(&key).map(|queue| &**queue)
+        self.queues.get(key)
     }
 
     /// Slots that are in use, counted to the last one.
@@ -143,7 +144,7 @@ impl Target {
 
     /// Refuses a principal that does not own an admission.
     pub(crate) fn check_owner(&self, key: AdmissionKey, owner: u64) -> Result<(), Refusal> {
-        match self.admissions.get(&key) {
+        match self.admissions.get(key) {
             Some(admission) if admission.owner != owner => Err(Refusal::NotOwner),
             Some(_) | None => Ok(()),
         }
@@ -151,9 +152,7 @@ impl Target {
 
     /// True if anybody stands in any line.
     pub(crate) fn anybody_in_line(&self) -> bool {
-        self.classes
-            .iter()
-            .any(|class| class.line.total().count > 0)
+        self.classes.iter().any(|class| !class.line.is_empty())
     }
 
     /// All meters that charges go to: those in force, and those a later policy could need.

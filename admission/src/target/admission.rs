@@ -2,7 +2,6 @@
 
 use super::{AdmissionKey, QueueKey, Units};
 use crate::limits::CLOSED_ATTEMPTS_MAX;
-use std::collections::VecDeque;
 
 /// One logical call that wants to happen.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(crate) struct Admission {
     /// The highest ask of it.
     pub(crate) ask: u32,
     /// Older attempts, oldest first, and whether each left a charge.
-    pub(crate) closed: VecDeque<(u64, bool)>,
+    pub(crate) closed: Vec<(u64, bool)>,
     /// What it holds.
     pub(crate) place: Place,
     /// When it is forgotten, if it holds nothing.
@@ -30,8 +29,9 @@ pub(crate) struct Admission {
 pub(crate) enum Place {
     /// Nothing: cancelled, dropped, or never asked.
     Nothing,
-    /// A place in line.
-    Waiting(Ticket),
+    /// A place in line. In a box, so that the many admissions that are remembered but do not wait are
+    /// small.
+    Waiting(Box<Ticket>),
     /// A grant, live or ended.
     Granted(crate::GrantId),
     /// Its attempt was let through ungated and is charged.
@@ -118,7 +118,7 @@ impl Admission {
             owner,
             attempt,
             ask,
-            closed: VecDeque::new(),
+            closed: Vec::new(),
             place: Place::Nothing,
             forget_at: 0,
         }
@@ -127,9 +127,9 @@ impl Admission {
     /// Makes another attempt the newest; stragglers of the old one are recognised from now on.
     pub(crate) fn open_attempt(&mut self, attempt: u64, ask: u32, charged: bool) {
         if self.closed.len() >= CLOSED_ATTEMPTS_MAX {
-            self.closed.pop_front();
+            self.closed.remove(0);
         }
-        self.closed.push_back((self.attempt, charged));
+        self.closed.push((self.attempt, charged));
         self.attempt = attempt;
         self.ask = ask;
     }

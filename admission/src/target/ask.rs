@@ -143,7 +143,7 @@ impl Target {
 
     /// Finds what is known of the admission and settles which ask and attempt is the newest.
     fn recognise(&mut self, now: u64, ask: &Ask<'_>) -> Step {
-        let Some(admission) = self.admissions.get_mut(&ask.key) else {
+        let Some(admission) = self.admissions.get_mut(ask.key) else {
             return Step::Decide;
         };
         if admission.body == 0 {
@@ -171,7 +171,7 @@ impl Target {
 
     /// A new attempt: a former grant may have been used, so its charge stays; a place is inherited.
     fn new_attempt(&mut self, now: u64, ask: &Ask<'_>) -> Step {
-        let Some(admission) = self.admissions.get_mut(&ask.key) else {
+        let Some(admission) = self.admissions.get_mut(ask.key) else {
             return Step::Decide;
         };
         if admission.closed_attempt(ask.attempt).is_some() {
@@ -188,7 +188,7 @@ impl Target {
     /// The same ask once more (a duplicate on the way), or an older one: never a new charge.
     fn repeated(&self, now: u64, ask: &Ask<'_>) -> AdmitOutcome {
         let stale = AdmitOutcome::Rejected(Rejected::Stale);
-        let Some(admission) = self.admissions.get(&ask.key) else {
+        let Some(admission) = self.admissions.get(ask.key) else {
             return stale;
         };
         if ask.ask < admission.ask {
@@ -229,14 +229,14 @@ impl Target {
     }
 
     fn waiting_ticket(&self, key: AdmissionKey) -> Option<Ticket> {
-        match &self.admissions.get(&key)?.place {
-            Place::Waiting(ticket) => Some(ticket.clone()),
+        match &self.admissions.get(key)?.place {
+            Place::Waiting(ticket) => Some((**ticket).clone()),
             Place::Nothing | Place::Granted(_) | Place::Reported => None,
         }
     }
 
     fn line_full(&self, ask: &Ask<'_>) -> Option<Rejected> {
-        let of_tenant = self.queues.get(&ask.queue).map_or(0, |queue| queue.tickets);
+        let of_tenant = self.queues.get(ask.queue).map_or(0, |queue| queue.tickets);
         if of_tenant >= TICKETS_PER_TENANT_MAX {
             Some(Rejected::QueueFull { tenant: true })
         } else if self.tickets >= TICKETS_PER_TARGET_MAX {
@@ -270,24 +270,21 @@ impl Target {
         let finish = ticket
             .tag
             .saturating_add(self.tenant_advance(weight, ticket.share));
-        let queue = self.queues.entry(ask.queue).or_insert_with(|| {
-            Box::new(Queue {
-                tenant: ask.tenant.clone(),
-                priority: ask.priority.clone(),
-                class: ask.class,
-                weight,
-                finish: TAG_MIN,
-                tickets: 0,
-                grants: 0,
-                learned: Vec::new(),
-                idle_since: 0,
-                listed: false,
-            })
+        let queue = self.queues.get_or_insert_with(ask.queue, || Queue {
+            tenant: ask.tenant.clone(),
+            priority: ask.priority.clone(),
+            class: ask.class,
+            weight,
+            finish: TAG_MIN,
+            tickets: 0,
+            grants: 0,
+            learned: Vec::new(),
+            idle_since: 0,
+            listed: false,
         });
         queue.finish = finish;
         self.admissions
-            .entry(ask.key)
-            .or_insert_with(|| Box::new(Admission::new(ask.owner, ask.attempt, ask.ask)))
+            .get_or_insert_with(ask.key, || Admission::new(ask.owner, ask.attempt, ask.ask))
             .describe(ask);
         ticket
     }
@@ -355,7 +352,7 @@ impl Target {
         self.charge(start, &charge);
         self.serve(ask.class, ticket.tag, share);
         self.last_start = self.last_start.max(start);
-        if let Some(queue) = self.queues.get_mut(&ask.queue) {
+        if let Some(queue) = self.queues.get_mut(ask.queue) {
             queue.grants = queue.grants.saturating_add(1);
         }
         if let Some(class) = self.classes.get_mut(ask.class) {
@@ -378,7 +375,7 @@ impl Target {
         self.expiring.push_back((grant.expires, id));
         self.grants.insert(id, GrantRecord::Live(Box::new(grant)));
         self.live_grants = self.live_grants.saturating_add(1);
-        if let Some(admission) = self.admissions.get_mut(&ask.key) {
+        if let Some(admission) = self.admissions.get_mut(ask.key) {
             admission.place = Place::Granted(id);
         }
         self.forget_surplus();

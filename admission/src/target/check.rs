@@ -35,7 +35,7 @@ impl Target {
                     .is_some_and(|c| c.name == queue.priority)
         };
         ensure(
-            self.queues.values().all(|queue| placed(queue)),
+            self.queues.all(|_, queue| placed(queue)),
             "queues point to their priority",
         )?;
         let meters = self
@@ -57,7 +57,7 @@ impl Target {
         let mut waiting = 0u64;
         let mut in_line = 0u64;
         let mut by_queue = BTreeMap::new();
-        for (key, admission) in &self.admissions {
+        for (key, admission) in self.admissions.sorted() {
             let Place::Waiting(ticket) = &admission.place else {
                 continue;
             };
@@ -66,28 +66,25 @@ impl Target {
             let count: &mut u32 = by_queue.entry(admission.queue).or_default();
             *count = count.saturating_add(1);
             ensure(
-                self.due.contains(&(ticket.noted, *key)),
+                self.due.contains(&(ticket.noted, key)),
                 "waiting admissions are due",
             )?;
             ensure(
-                self.queues.contains_key(&admission.queue),
+                self.queues.get(admission.queue).is_some(),
                 "waiting admissions have a queue",
             )?;
         }
         ensure(self.tickets == waiting, "tickets are counted")?;
         ensure(self.due.len() as u64 == waiting, "nothing else is due")?;
-        let lines = self.classes.iter().map(|class| class.line.total().count);
+        let lines = self.classes.iter().map(|class| class.line.len());
         ensure(
             lines.fold(0, u64::saturating_add) == in_line,
             "lines hold the tickets in line",
         )?;
-        let counted = |key: &u128, queue: &super::Queue| {
-            queue.tickets == by_queue.get(key).copied().unwrap_or(0)
+        let counted = |key: u128, queue: &super::Queue| {
+            queue.tickets == by_queue.get(&key).copied().unwrap_or(0)
         };
-        ensure(
-            self.queues.iter().all(|(key, queue)| counted(key, queue)),
-            "queues count their tickets",
-        )
+        ensure(self.queues.all(counted), "queues count their tickets")
     }
 
     fn check_grants(&self) -> Result<(), &'static str> {
@@ -100,19 +97,16 @@ impl Target {
             .values()
             .fold(0u64, |sum, n| sum.saturating_add(u64::from(*n)));
         ensure(self.live_grants == live, "live grants are counted")?;
-        let counted = |key: &u128, queue: &super::Queue| {
-            queue.grants == by_queue.get(key).copied().unwrap_or(0)
+        let counted = |key: u128, queue: &super::Queue| {
+            queue.grants == by_queue.get(&key).copied().unwrap_or(0)
         };
-        ensure(
-            self.queues.iter().all(|(key, queue)| counted(key, queue)),
-            "queues count their grants",
-        )?;
+        ensure(self.queues.all(counted), "queues count their grants")?;
         let known = |admission: &super::Admission| match &admission.place {
             Place::Granted(id) => self.grants.contains_key(id),
             Place::Nothing | Place::Waiting(_) | Place::Reported => true,
         };
         ensure(
-            self.admissions.values().all(|admission| known(admission)),
+            self.admissions.all(|_, admission| known(admission)),
             "granted admissions have their grant",
         )
     }

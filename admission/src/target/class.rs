@@ -144,7 +144,7 @@ impl Target {
             .class_tag(own)
             .saturating_add(self.class_advance(class, own_share));
         for (index, other) in self.classes.iter().enumerate() {
-            if index == class || other.line.total().count == 0 {
+            if index == class || other.line.is_empty() {
                 continue;
             }
             ahead.add(&self.served_before(other, start, index < class));
@@ -178,7 +178,7 @@ impl Target {
             .longest_period()
             .max(crate::limits::HEADROOM_MEMORY_MIN);
         let absent = |class: &&Class| {
-            class.line.total().count == 0
+            class.line.is_empty()
                 && class
                     .last_ask
                     .is_some_and(|(asked, _)| now < asked.saturating_add(memory))

@@ -206,7 +206,7 @@ impl Canonical for Place {
         let error = from.expected("a place");
         match u8::take(from)? {
             0 => Ok(Place::Nothing),
-            1 => Ticket::take(from).map(Place::Waiting),
+            1 => Canonical::take(from).map(Place::Waiting),
             2 => Canonical::take(from).map(Place::Granted),
             3 => Ok(Place::Reported),
             4.. => Err(error),
@@ -255,13 +255,13 @@ impl Target {
         for class in &mut self.classes {
             class.line = Line::new(dimensions);
         }
-        for admission in self.admissions.values() {
+        for (_, admission) in self.admissions.sorted() {
             let Place::Waiting(ticket) = &admission.place else {
                 continue;
             };
             let class = self
                 .queues
-                .get(&admission.queue)
+                .get(admission.queue)
                 .map_or(NO_CLASS, |queue| queue.class);
             if ticket.lapsed {
                 continue;

@@ -48,7 +48,7 @@ impl Target {
         }
         self.due.pop_first();
         let (lapse, expire) = (self.lapse(), self.expire());
-        let Some(admission) = self.admissions.get_mut(&key) else {
+        let Some(admission) = self.admissions.get_mut(key) else {
             return true;
         };
         let Place::Waiting(ticket) = &mut admission.place else {
@@ -67,7 +67,7 @@ impl Target {
         self.due.insert((ticket.noted, key));
         if late {
             let (queue, ticket) = (admission.queue, ticket.clone());
-            if let Some(class) = self.queues.get(&queue).map(|queue| queue.class) {
+            if let Some(class) = self.queues.get(queue).map(|queue| queue.class) {
                 self.leave_line(class, &ticket);
             }
         }
@@ -114,16 +114,16 @@ impl Target {
             None => return,
             Some(GrantRecord::Live(grant)) => {
                 self.live_grants = self.live_grants.saturating_sub(1);
-                if let Some(queue) = self.queues.get_mut(&grant.queue) {
+                if let Some(queue) = self.queues.get_mut(grant.queue) {
                     queue.grants = queue.grants.saturating_sub(1);
                 }
                 grant.admission
             }
             Some(GrantRecord::Ended { admission, .. }) => admission,
         };
-        let holds = self.admissions.get(&key).map(|admission| &admission.place);
+        let holds = self.admissions.get(key).map(|admission| &admission.place);
         if holds == Some(&Place::Granted(id)) {
-            self.admissions.remove(&key);
+            self.admissions.remove(key);
         }
     }
 
@@ -141,12 +141,12 @@ impl Target {
 
     /// Forgets an admission that holds nothing since the time noted; a later one has a later note.
     fn forget_admission(&mut self, noted: u64, key: AdmissionKey) {
-        let Some(admission) = self.admissions.get(&key) else {
+        let Some(admission) = self.admissions.get(key) else {
             return;
         };
         let empty = matches!(admission.place, Place::Nothing | Place::Reported);
         if empty && admission.forget_at == noted {
-            self.admissions.remove(&key);
+            self.admissions.remove(key);
         }
     }
 
@@ -160,7 +160,7 @@ impl Target {
             return false;
         }
         self.idle.pop_front();
-        let Some(queue) = self.queues.get_mut(&key) else {
+        let Some(queue) = self.queues.get_mut(key) else {
             return true;
         };
         if !queue.is_idle() {
@@ -171,7 +171,7 @@ impl Target {
         let rested = idle_since.saturating_add(TENANT_MEMORY) <= now
             && (class == NO_CLASS || self.next_tag(class, finish) != finish);
         if rested || surplus {
-            self.queues.remove(&key);
+            self.queues.remove(key);
         } else {
             let since = if idle_since.saturating_add(TENANT_MEMORY) <= now {
                 now
@@ -185,7 +185,7 @@ impl Target {
 
     /// Lists a queue of which nothing waits or runs.
     pub(crate) fn note_idle(&mut self, now: u64, key: QueueKey) {
-        let Some(queue) = self.queues.get_mut(&key) else {
+        let Some(queue) = self.queues.get_mut(key) else {
             return;
         };
         if !queue.is_idle() {
@@ -232,14 +232,14 @@ impl Target {
 
     /// Gives an admission a ticket: in `due` always, in its line unless it lapsed.
     pub(crate) fn attach(&mut self, key: AdmissionKey, class: usize, ticket: Ticket) {
-        let Some(admission) = self.admissions.get_mut(&key) else {
+        let Some(admission) = self.admissions.get_mut(key) else {
             return;
         };
         let queue = admission.queue;
         self.due.insert((ticket.noted, key));
-        admission.place = Place::Waiting(ticket.clone());
+        admission.place = Place::Waiting(Box::new(ticket.clone()));
         self.tickets = self.tickets.saturating_add(1);
-        if let Some(queue) = self.queues.get_mut(&queue) {
+        if let Some(queue) = self.queues.get_mut(queue) {
             queue.tickets = queue.tickets.saturating_add(1);
         }
         if !ticket.lapsed {
@@ -249,7 +249,7 @@ impl Target {
 
     /// Notes a later time at which a caller is due back.
     pub(crate) fn move_due(&mut self, key: AdmissionKey, due: u64) {
-        let Some(admission) = self.admissions.get_mut(&key) else {
+        let Some(admission) = self.admissions.get_mut(key) else {
             return;
         };
         if let Place::Waiting(ticket) = &mut admission.place {
@@ -260,7 +260,7 @@ impl Target {
     /// Takes an admission's ticket away. `finish`: its tenant stands where it stood before, if this was
     /// its last ticket.
     pub(crate) fn detach(&mut self, key: AdmissionKey, finish: bool) -> bool {
-        let Some(admission) = self.admissions.get_mut(&key) else {
+        let Some(admission) = self.admissions.get_mut(key) else {
             return false;
         };
         if !matches!(admission.place, Place::Waiting(_)) {
@@ -274,7 +274,7 @@ impl Target {
         self.due.remove(&(ticket.noted, key));
         self.tickets = self.tickets.saturating_sub(1);
         let mut class = NO_CLASS;
-        if let Some(queue) = self.queues.get_mut(&queue) {
+        if let Some(queue) = self.queues.get_mut(queue) {
             queue.tickets = queue.tickets.saturating_sub(1);
             class = queue.class;
         }
@@ -289,13 +289,13 @@ impl Target {
 
     /// A place given up unserved costs its tenant nothing, if nobody of it stands behind.
     pub(crate) fn give_back_finish(&mut self, queue: QueueKey, ticket: &Ticket) {
-        let Some(weight) = self.queues.get(&queue).map(|queue| queue.weight) else {
+        let Some(weight) = self.queues.get(queue).map(|queue| queue.weight) else {
             return;
         };
         let finish = ticket
             .tag
             .saturating_add(self.tenant_advance(weight, ticket.share));
-        if let Some(queue) = self.queues.get_mut(&queue)
+        if let Some(queue) = self.queues.get_mut(queue)
             && queue.finish == finish
         {
             queue.finish = ticket.tag;
@@ -311,7 +311,7 @@ impl Target {
 
     /// Starts to forget an admission that holds nothing.
     pub(crate) fn hold_nothing(&mut self, now: u64, key: AdmissionKey) {
-        let Some(admission) = self.admissions.get_mut(&key) else {
+        let Some(admission) = self.admissions.get_mut(key) else {
             return;
         };
         admission.place = Place::Nothing;

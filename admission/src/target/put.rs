@@ -35,9 +35,7 @@ impl Target {
             self.retire(now, meter);
         }
         self.classes.clear();
-        for queue in self.queues.values_mut() {
-            queue.class = NO_CLASS;
-        }
+        self.queues.change_each(|queue| queue.class = NO_CLASS);
     }
 
     /// When a target without a policy can be forgotten: nothing of its use counts any more.
@@ -90,21 +88,21 @@ impl Target {
                 grant.uncertain = None;
             }
         }
-        for admission in self.admissions.values_mut() {
+        self.admissions.change_each(|admission| {
             if let Place::Waiting(ticket) = &mut admission.place {
                 clear(&mut ticket.units);
             }
-        }
+        });
         for class in &mut self.classes {
             class.last_ask = None;
         }
-        for queue in self.queues.values_mut() {
+        self.queues.change_each(|queue| {
             for (learned, wiped) in queue.learned.iter_mut().zip(wiped) {
                 if *wiped {
                     *learned = super::Learned::default();
                 }
             }
-        }
+        });
     }
 
     /// Makes the meters of the new limits, each with what is known of its dimension.
@@ -209,7 +207,7 @@ impl Target {
     }
 
     fn put_tenants(&mut self, policy: &Policy) {
-        for queue in self.queues.values_mut() {
+        self.queues.change_each(|queue| {
             let place = policy
                 .priorities
                 .iter()
@@ -217,7 +215,7 @@ impl Target {
             queue.class = place.unwrap_or(NO_CLASS);
             let named = policy.tenant_weights.get(&queue.tenant).copied();
             queue.weight = named.unwrap_or(policy.default_tenant_weight);
-        }
+        });
     }
 
     /// Puts every waiting ticket into the line that is now its own, with its share of the caps that are
@@ -230,10 +228,10 @@ impl Target {
         }
         let waiting: Vec<(u64, AdmissionKey)> = self.due.iter().copied().collect();
         for (_, key) in waiting {
-            let Some(admission) = self.admissions.get(&key) else {
+            let Some(admission) = self.admissions.get(key) else {
                 continue;
             };
-            let Some(queue) = self.queues.get(&admission.queue) else {
+            let Some(queue) = self.queues.get(admission.queue) else {
                 continue;
             };
             let class = queue.class;
@@ -244,7 +242,7 @@ impl Target {
                 self.drop_place(now, key, false);
                 continue;
             }
-            let mut ticket: Ticket = ticket.clone();
+            let mut ticket: Ticket = (**ticket).clone();
             ticket.share = self.share(&ticket.units);
             let fits = self
                 .meters
@@ -254,8 +252,8 @@ impl Target {
                 self.enter_line(class, &ticket);
             }
             ticket.lapsed |= !fits;
-            if let Some(admission) = self.admissions.get_mut(&key) {
-                admission.place = Place::Waiting(ticket);
+            if let Some(admission) = self.admissions.get_mut(key) {
+                admission.place = Place::Waiting(Box::new(ticket));
             }
         }
     }

@@ -122,7 +122,7 @@ impl Target {
     /// One grant less in its queue, whose turn comes sooner or later by the change of its share.
     fn leave_queue(&mut self, now: u64, grant: &Grant, change: i64, ending: Ending<'_>) {
         let normal = self.normal_weight();
-        let Some(queue) = self.queues.get_mut(&grant.queue) else {
+        let Some(queue) = self.queues.get_mut(grant.queue) else {
             return;
         };
         queue.grants = queue.grants.saturating_sub(1);
@@ -176,9 +176,9 @@ impl Target {
         attempt: u64,
         ask: u32,
     ) -> Result<CancelOutcome, Refusal> {
-        let Some(admission) = self.admissions.get_mut(&key) else {
+        let Some(admission) = self.admissions.get_mut(key) else {
             self.admissions
-                .insert(key, Box::new(Admission::new(owner, attempt, ask)));
+                .get_or_insert_with(key, || Admission::new(owner, attempt, ask));
             self.hold_nothing(now, key);
             self.forget_surplus();
             return Ok(CancelOutcome::Nothing);
@@ -220,7 +220,7 @@ impl Target {
         attempt: u64,
         ask: u32,
     ) -> CancelOutcome {
-        if let Some(admission) = self.admissions.get_mut(&key) {
+        if let Some(admission) = self.admissions.get_mut(key) {
             let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
             let waits = matches!(admission.place, Place::Waiting(_));
             admission.open_attempt(attempt, ask, charged);
@@ -263,7 +263,7 @@ impl Target {
 
     /// Charges a call that was let through ungated, unless its attempt was charged by a grant.
     pub(crate) fn report(&mut self, now: u64, call: &Ungated) -> Result<ReportOutcome, Refusal> {
-        if let Some(admission) = self.admissions.get(&call.key) {
+        if let Some(admission) = self.admissions.get(call.key) {
             if admission.owner != call.owner {
                 return Err(Refusal::NotOwner);
             }
@@ -306,16 +306,15 @@ impl Target {
             }
         }
         self.serve(call.class, i128::from(i64::MIN), share);
-        let weight = self.queues.get(&call.queue).map_or(1, |queue| queue.weight);
+        let weight = self.queues.get(call.queue).map_or(1, |queue| queue.weight);
         let advance = self.tenant_advance(weight, share);
-        if let Some(queue) = self.queues.get_mut(&call.queue) {
+        if let Some(queue) = self.queues.get_mut(call.queue) {
             queue.finish = queue.finish.saturating_add(advance);
         }
         self.drop_place(now, call.key, false);
-        let admission = self
-            .admissions
-            .entry(call.key)
-            .or_insert_with(|| Box::new(Admission::new(call.owner, call.attempt, u32::MAX)));
+        let admission = self.admissions.get_or_insert_with(call.key, || {
+            Admission::new(call.owner, call.attempt, u32::MAX)
+        });
         if admission.attempt != call.attempt {
             let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
             admission.open_attempt(call.attempt, u32::MAX, charged);

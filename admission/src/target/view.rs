@@ -18,7 +18,7 @@ impl Target {
             .iter()
             .map(|class| PriorityUse {
                 name: class.name.clone(),
-                waiting: class.line.total().count,
+                waiting: class.line.len(),
                 admitted: class.admitted,
                 deferred: class.deferred,
                 rejected: class.rejected,
