@@ -26,6 +26,7 @@ mod meter;
 mod name;
 mod operation;
 mod order;
+mod pacer;
 mod policy;
 mod shard;
 mod state;

@@ -61,6 +61,10 @@ pub const BATCH_OPERATIONS_MAX: usize = 512;
 /// Tickets whose state one operation may change because their time passed; keeps an operation short.
 pub const SWEEP_PER_OPERATION_MAX: usize = 64;
 
+/// Starts at which a pacer remembers how much its credit lacked. Fewer would give back less cap time after
+/// a call that cost less than thought; each takes 24 bytes per limit.
+pub const PACER_MARKS_MAX: usize = 64;
+
 /// Clients retry one attempt for at most this long.
 pub const CLIENT_RETRY_MAX: Micros = 10 * SECOND;
 /// A settled admission is remembered this long.

@@ -1,6 +1,8 @@
 //! One limit at work: its guard, its pacer and, if it slides, its log.
 
-use crate::limits::{BUSY_BURST_HORIZONS, PERIOD_MAX, UNITS_MAX};
+use crate::limits::{BUSY_BURST_HORIZONS, UNITS_MAX};
+use crate::pacer::Pacer;
+use crate::time::nanos;
 use crate::window::Window;
 use crate::{EnforcedBy, Kind, Limit, Micros, Policy};
 
@@ -58,11 +60,8 @@ pub(crate) struct Meter {
     pub(crate) slot: usize,
     /// Its guard.
     pub(crate) guard: Guard,
-    /// The pacer: cap time is spent up to here, in nanoseconds of cluster time.
-    pub(crate) spent_until: i128,
-    /// The last start that found the credit whole. What was charged before it was forgiven with the credit
-    /// that overflowed, so it cannot be given back as well.
-    pub(crate) whole_at: u64,
+    /// Cap time that is spent.
+    pub(crate) pacer: Pacer,
     /// Starts that still count; only for a sliding limit.
     pub(crate) window: Option<Window>,
 }
@@ -85,7 +84,7 @@ pub(crate) struct Need {
 }
 
 impl Meter {
-    /// A limit of which nothing is used: its credit is whole even when cluster time has just begun.
+    /// A limit of which nothing is used.
     pub(crate) fn new(limit: Limit, slot: usize, policy: &Policy) -> Meter {
         let guard = Guard::of(policy, &limit);
         let window = match limit.kind {
@@ -98,8 +97,7 @@ impl Meter {
             limit,
             slot,
             guard,
-            spent_until: nanos(PERIOD_MAX).saturating_neg(),
-            whole_at: 0,
+            pacer: Pacer::new(),
             window,
         }
     }
@@ -188,7 +186,11 @@ impl Meter {
         let paced = if need.skip_pacer {
             now
         } else {
-            stamp_at(self.spent_until.saturating_add(self.cap_time(need.ahead)))
+            stamp_at(
+                self.pacer
+                    .spent_until
+                    .saturating_add(self.cap_time(need.ahead)),
+            )
         };
         let quarter = cap.checked_div(4).unwrap_or(0);
         let margin = margin(window.variance(), need, quarter);
@@ -219,6 +221,7 @@ impl Meter {
         let cost = self.cap_time(need.cost);
         let beyond = cost.saturating_sub(self.burst(0, None)).max(0);
         let start = self
+            .pacer
             .spent_until
             .saturating_add(self.cap_time(need.ahead))
             .saturating_add(cost)
@@ -236,30 +239,20 @@ impl Meter {
         busy: Option<Micros>,
     ) {
         let floor = nanos(start).saturating_sub(self.burst(largest_call, busy));
-        if self.spent_until < floor {
-            self.whole_at = self.whole_at.max(start);
-        }
-        self.spent_until = self
-            .spent_until
-            .max(floor)
-            .saturating_add(self.cap_time(units));
+        self.pacer.spend(start, floor, self.cap_time(units));
         if let Some(window) = &mut self.window {
             window.add(start, units, variance);
         }
     }
 
-    /// Replaces the cost of an earlier start: in the log if it still counts; in the pacer, unless it would
-    /// give back what has been forgiven since.
+    /// Replaces the cost of an earlier start: in the log if it still counts; in the pacer, as far as its
+    /// credit had room since.
     pub(crate) fn correct(&mut self, now: u64, start: u64, old: (u64, u128), new: (u64, u128)) {
         if let Some(window) = &mut self.window {
             window.correct(now, start, old, new);
         }
         let (before, after) = (self.cap_time(old.0), self.cap_time(new.0));
-        if after >= before || start >= self.whole_at {
-            self.spent_until = self
-                .spent_until
-                .saturating_add(after.saturating_sub(before));
-        }
+        self.pacer.correct(start, after.saturating_sub(before));
     }
 
     /// Units that count against the cap now.
@@ -268,7 +261,7 @@ impl Meter {
             Some(window) => window.units_at(now),
             None => {
                 let full = nanos(now).saturating_sub(self.burst(0, None));
-                let spent = self.spent_until.saturating_sub(full).max(0);
+                let spent = self.pacer.spent_until.saturating_sub(full).max(0);
                 let units = u128::try_from(spent)
                     .unwrap_or(0)
                     .saturating_mul(u128::from(self.limit.cap))
@@ -284,8 +277,7 @@ impl Meter {
         if let (Some(mine), Some(theirs)) = (&self.window, &other.window) {
             self.window = Some(theirs.with_period(mine.period()));
         }
-        self.spent_until = self.spent_until.max(other.spent_until);
-        self.whole_at = self.whole_at.max(other.whole_at);
+        self.pacer.inherit(&other.pacer);
     }
 
     /// Assumes the whole cap was used just now.
@@ -294,7 +286,7 @@ impl Meter {
         if let Some(window) = &mut self.window {
             window.add(now, cap.saturating_sub(window.units()), 0);
         }
-        self.spent_until = self.spent_until.max(nanos(now));
+        self.pacer.exhaust(now);
     }
 }
 
@@ -305,11 +297,6 @@ fn margin(logged: u128, need: Need, most: u64) -> u64 {
         .saturating_mul(u128::from(need.sigmas_milli))
         .div_ceil(1_000);
     u64::try_from(held).unwrap_or(most).min(most)
-}
-
-/// Microseconds as nanoseconds.
-pub(crate) fn nanos(us: u64) -> i128 {
-    i128::from(us).saturating_mul(1_000)
 }
 
 /// The first whole microsecond at or after a nanosecond; 0 for the past before time began.

@@ -34,3 +34,8 @@ impl Stamp {
         Stamp::from_micros(self.0.saturating_add(us))
     }
 }
+
+/// Microseconds as nanoseconds.
+pub(crate) fn nanos(us: Micros) -> i128 {
+    i128::from(us).saturating_mul(1_000)
+}

@@ -8,6 +8,7 @@ use crate::codec::{Canonical, DecodeError, Reader, canonical, canonical_tags};
 use crate::limits::DIMENSIONS_MAX;
 use crate::meter::{Guard, Meter};
 use crate::order::Line;
+use crate::pacer::{Mark, Pacer};
 use crate::window::{Bucket, Window};
 use crate::{EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority};
 
@@ -55,10 +56,10 @@ canonical!(Meter {
     limit,
     slot,
     guard,
-    spent_until,
-    whole_at,
+    pacer,
     window
 });
+canonical!(Mark { start, lacked });
 canonical!(Retired { meter, until });
 canonical!(Learned {
     mean,
@@ -138,6 +139,18 @@ canonical!(Target {
     live_grants,
     served,
 });
+
+impl Canonical for Pacer {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.spent_until.put(out);
+        self.marks.put(out);
+    }
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let spent_until = Canonical::take(from)?;
+        let marks = Canonical::take(from)?;
+        Pacer::restore(spent_until, marks).ok_or_else(|| from.expected("marks of a pacer"))
+    }
+}
 
 impl Canonical for Window {
     fn put(&self, out: &mut Vec<u8>) {

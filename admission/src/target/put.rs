@@ -152,8 +152,7 @@ impl Target {
         if let Some((index, other)) = exact {
             taken.insert(*index);
             meter.window = other.window.clone();
-            meter.spent_until = other.spent_until;
-            meter.whole_at = other.whole_at;
+            meter.pacer = other.pacer.clone();
             return meter;
         }
         // From all of the dimension, so that the longest log wins and no pacer is forgotten.

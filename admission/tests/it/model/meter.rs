@@ -95,8 +95,8 @@ pub(super) struct Meter {
     drift: u64,
     /// Cap time is spent up to here, in nanoseconds.
     spent: i128,
-    /// The last start at which the credit was whole.
-    whole_at: u64,
+    /// All starts, none before an earlier one, and how much cap time each lacked to whole credit.
+    lacked: Vec<(u64, i128)>,
     ledger: Option<Ledger>,
 }
 
@@ -144,7 +144,7 @@ impl Meter {
             guard,
             drift,
             spent: -ns(31 * 24 * 3_600 * super::SECOND),
-            whole_at: 0,
+            lacked: Vec::new(),
             ledger,
         }
     }
@@ -256,25 +256,30 @@ impl Meter {
         waiting: Option<u64>,
     ) {
         let floor = ns(start) - self.credit(largest_call, waiting);
-        if floor > self.spent {
-            self.spent = floor;
-            self.whole_at = self.whole_at.max(start);
-        }
-        self.spent += self.cap_time(units);
+        let last = self.lacked.last().map_or(0, |(start, _)| *start);
+        let lacked = (self.spent - floor).max(0);
+        self.lacked.push((start.max(last), lacked));
+        self.spent = self.spent.max(floor) + self.cap_time(units);
         if let Some(ledger) = &mut self.ledger {
             ledger.add(start, i128::from(units), variance as i128);
         }
     }
 
-    /// Replaces the cost of a start. Credit that overflowed since has forgiven it already.
+    /// Replaces the cost of a start. What would have overflowed at a later start is not given back.
     pub(super) fn correct(&mut self, now: u64, start: u64, old: (u64, u128), new: (u64, u128)) {
         if let Some(ledger) = &mut self.ledger {
             ledger.correct(now, start, old, new);
         }
-        let change = self.cap_time(new.0) - self.cap_time(old.0);
-        if change >= 0 || start >= self.whole_at {
-            self.spent += change;
+        let mut change = self.cap_time(new.0) - self.cap_time(old.0);
+        if change < 0 {
+            let later = self.lacked.iter().filter(|mark| mark.0 > start);
+            let room = later.map(|mark| mark.1).min();
+            change = change.max(room.map_or(change, |room| -room));
+            for mark in self.lacked.iter_mut().filter(|mark| mark.0 > start) {
+                mark.1 += change;
+            }
         }
+        self.spent += change;
     }
 
     pub(super) fn look(&mut self, now: u64) {
@@ -299,7 +304,7 @@ impl Meter {
     pub(super) fn go_on(&mut self, other: &Meter) {
         self.ledger.clone_from(&other.ledger);
         self.spent = other.spent;
-        self.whole_at = other.whole_at;
+        self.lacked.clone_from(&other.lacked);
     }
 
     /// Takes over what another limit knows of the dimension.
@@ -307,8 +312,10 @@ impl Meter {
         if let (Some(_), Some(theirs)) = (&self.ledger, &other.ledger) {
             self.ledger = Some(theirs.with_period(self.period()));
         }
-        self.spent = self.spent.max(other.spent);
-        self.whole_at = self.whole_at.max(other.whole_at);
+        if other.spent > self.spent {
+            self.spent = other.spent;
+            self.lacked.clone_from(&other.lacked);
+        }
     }
 
     /// Counts as used up just now.
