@@ -77,7 +77,7 @@ pub const LAPSE_HORIZONS: u64 = 4;
 pub const BUSY_BURST_HORIZONS: u64 = 4;
 /// A lapsed ticket keeps its place at least this long.
 pub const EXPIRE_MIN: Micros = 10 * SECOND;
-/// An idle tenant's share and learned estimates are remembered this long.
+/// An idle tenant's share and learned estimates are remembered at least this long, at most twice.
 pub const TENANT_MEMORY: Micros = 600 * SECOND;
 /// Longest claim lateness that counts in its average.
 pub const LATENESS_MAX: Micros = 200_000;

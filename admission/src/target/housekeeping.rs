@@ -173,12 +173,8 @@ impl Target {
         if rested || surplus {
             self.queues.remove(key);
         } else {
-            let since = if idle_since.saturating_add(TENANT_MEMORY) <= now {
-                now
-            } else {
-                idle_since
-            };
-            self.idle.push_back((since, key));
+            // As if idle since now, so that notes stand in the order of their times.
+            self.idle.push_back((now, key));
         }
         true
     }

@@ -130,11 +130,11 @@ impl Target {
             return;
         };
         let (since, finish) = (queue.idle_since, queue.finish);
+        let rested = since <= before
+            && class.is_none_or(|class| self.next_tag(class, Some(finish)) != finish);
         if !idle {
             self.queue_mut(&name).listed = false;
-        } else if since > before {
-            self.idle.push((since, name));
-        } else if class.is_none_or(|class| self.next_tag(class, Some(finish)) != finish) {
+        } else if rested {
             self.queues.remove(&name);
         } else {
             self.idle.push((self.now, name));
