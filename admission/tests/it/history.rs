@@ -9,13 +9,13 @@ mod driver;
 mod policies;
 mod tell;
 
-pub(crate) use driver::{Driver, Entry};
+pub(crate) use driver::{Driver, Entry, target};
 pub(crate) use policies::{Scope, policy};
 pub(crate) use tell::tell;
 
 use proptest::prelude::*;
 use std::fmt;
-use weir_admission::Policy;
+use weir_admission::{Policy, State};
 
 /// Targets, tenants and ids that a history talks of.
 pub(crate) const TARGETS: usize = 2;
@@ -52,6 +52,16 @@ pub(crate) enum Wait {
     For(u64),
     /// To the n-th of the coming moments at which something changes, and this much more or less.
     To(usize, i64),
+}
+
+impl History {
+    /// The whole history on a new state.
+    pub(crate) fn run(&self) -> (Vec<Entry>, State) {
+        let (mut driver, first) = Driver::start(self);
+        let mut entries = vec![first];
+        entries.extend(self.steps.iter().filter_map(|step| driver.step(step)));
+        (entries, driver.state)
+    }
 }
 
 /// A call that the fleet wants to make.
@@ -149,7 +159,16 @@ pub(crate) enum How {
 pub(crate) fn history(scope: Scope, steps: usize) -> impl Strategy<Value = History> {
     let policies = prop::collection::vec(policy(scope), 1..4);
     let steps = prop::collection::vec(step(scope), 1..steps);
-    (policies, steps).prop_map(|(policies, steps)| History { policies, steps })
+    (policies, steps).prop_map(move |(mut policies, steps)| {
+        if let (Scope::Exact, Some((first, others))) = (scope, policies.split_first_mut()) {
+            for other in others {
+                other.limits.clone_from(&first.limits);
+                other.reply_window = first.reply_window;
+                other.send_spread = first.send_spread;
+            }
+        }
+        History { policies, steps }
+    })
 }
 
 fn step(scope: Scope) -> impl Strategy<Value = Step> {

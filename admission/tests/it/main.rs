@@ -10,6 +10,7 @@
 mod differential;
 mod fleet;
 mod history;
+mod laws;
 mod model;
 mod scripts;
 mod totality;

@@ -12,9 +12,8 @@ use weir_admission::{
 pub(crate) enum Scope {
     /// All there is.
     Everything,
-    /// Costs are known before the call, nothing goes ungated, and every limit keeps its name's dimension,
-    /// cap and period from policy to policy: what the cap promises can be judged from the answers.
-    #[expect(dead_code, reason = "for the laws")]
+    /// Costs are known before the call, nothing goes ungated, and all policies have the same limits and
+    /// guards: what a cap promises can be judged from the answers.
     Exact,
 }
 
