@@ -111,12 +111,13 @@ impl Target {
             let old = (at(&grant.units, slot), grant.variance(slot));
             meter.correct(now, grant.start, old, (at(units, slot), 0));
         }
-        let after = if *units == Units::default() {
-            0
+        // Both at the caps in force: a new policy alone moves nobody's turn.
+        let change = if *units == Units::default() {
+            grant.share.saturating_neg()
         } else {
-            self.share(units)
+            self.share(units).saturating_sub(self.share(&grant.units))
         };
-        self.leave_queue(now, grant, after.saturating_sub(grant.share), ending);
+        self.leave_queue(now, grant, change, ending);
     }
 
     /// One grant less in its queue, whose turn comes sooner or later by the change of its share.

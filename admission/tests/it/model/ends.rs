@@ -124,11 +124,11 @@ impl Target {
             let old = (charged, grant.charge.variance(&dimension));
             meter.correct(now, grant.start, old, (of(units, &dimension), 0));
         }
-        let share = match units.is_empty() {
-            true => 0,
-            false => self.share(units),
+        let change = match units.is_empty() {
+            true => -grant.share,
+            false => self.share(units) - self.share(&grant.charge.units),
         };
-        self.leave_queue(grant, share - grant.share, over);
+        self.leave_queue(grant, change, over);
     }
 
     /// One grant less. Its priority's turn moves by the change of its share; its tenant's too, if the
