@@ -1,6 +1,6 @@
 //! A new policy over old use.
 
-use super::class::NO_CLASS;
+use super::class::{NO_CLASS, TAG_MIN};
 use super::{AdmissionKey, Class, GrantRecord, Place, Retired, Target, Ticket, Units, at};
 use crate::limits::{DIMENSIONS_MAX, LIMITS_MAX};
 use crate::meter::Meter;
@@ -211,6 +211,10 @@ impl Target {
                 .priorities
                 .iter()
                 .position(|p| p.name == queue.priority);
+            if queue.class == NO_CLASS {
+                // Its priority starts anew, and everybody in it level.
+                queue.finish = TAG_MIN;
+            }
             queue.class = place.unwrap_or(NO_CLASS);
             let named = policy.tenant_weights.get(&queue.tenant).copied();
             queue.weight = named.unwrap_or(policy.default_tenant_weight);

@@ -34,11 +34,15 @@ impl Target {
         self.forget_dimensions(&named);
         self.counted = named;
         self.put_limits(policy);
-        self.put_classes(policy);
         for (name, queue) in &mut self.queues {
+            if self.classes.iter().all(|class| class.name != name.1) {
+                // Its priority was not in force. It starts anew, and everybody in it level.
+                queue.finish = i128::from(i64::MIN);
+            }
             let weight = policy.tenant_weights.get(&name.0).copied();
             queue.weight = weight.unwrap_or(policy.default_tenant_weight);
         }
+        self.put_classes(policy);
         self.version += 1;
         self.held_until = self.now;
         self.policy = Some(policy.clone());
