@@ -175,6 +175,10 @@ impl Meter {
 
     /// First legal start at or after `now`.
     pub(crate) fn earliest(&self, now: u64, need: Need) -> u64 {
+        if need.cost == 0 && need.variance == 0 {
+            // What a call does not use does not hold it, whoever waits for it.
+            return now;
+        }
         match &self.window {
             Some(window) => self.earliest_sliding(now, need, window),
             None => self.earliest_bucket(now, need),
@@ -238,6 +242,9 @@ impl Meter {
         largest_call: u64,
         busy: Option<Micros>,
     ) {
+        if units == 0 && variance == 0 {
+            return;
+        }
         let floor = nanos(start).saturating_sub(self.burst(largest_call, busy));
         self.pacer.spend(start, floor, self.cap_time(units));
         if let Some(window) = &mut self.window {

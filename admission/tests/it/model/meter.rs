@@ -210,6 +210,9 @@ impl Meter {
     }
 
     pub(super) fn earliest(&self, now: u64, need: &Need) -> u64 {
+        if need.cost == 0 && need.variance == 0 {
+            return now;
+        }
         match &self.ledger {
             Some(ledger) => {
                 let paced = us(self.spent + self.cap_time(need.ahead));
@@ -255,6 +258,9 @@ impl Meter {
         largest_call: u64,
         waiting: Option<u64>,
     ) {
+        if units == 0 && variance == 0 {
+            return;
+        }
         let floor = ns(start) - self.credit(largest_call, waiting);
         let last = self.lacked.last().map_or(0, |(start, _)| *start);
         let lacked = (self.spent - floor).max(0);
