@@ -89,6 +89,13 @@ pub const HEADROOM_MEMORY_MIN: Micros = 10 * SECOND;
 pub const HEADROOM_AUTO_PART: u64 = 200;
 /// Longest `retry_in`.
 pub const RETRY_IN_MAX: Micros = 60 * SECOND;
+/// A caller that is told of its turn comes back by itself after twice the expected wait and this much
+/// more, in case it was not told.
+pub const WAKE_PATIENCE: Micros = SECOND;
+/// A slot this far beyond the horizon is worth telling of; a nearer one is waited for by the clock.
+pub const WAKE_WORTH: Micros = 20_000;
+/// Tickets looked at beyond one whose turn is not near yet: a smaller call may fit before a larger one.
+pub const NEAR_SKIPS_MAX: usize = 8;
 /// Shortest `retry_in`.
 pub const RETRY_IN_MIN: Micros = 1_000;
 /// Credit of a priority that comes back from idling, in nanoseconds of cap time.

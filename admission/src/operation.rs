@@ -104,6 +104,9 @@ pub struct Admit {
     pub deadline: Option<Micros>,
     /// Answer, change nothing.
     pub dry_run: bool,
+    /// The caller is told when its turn is near ([`crate::State::near`]), and need not come back by the
+    /// clock before.
+    pub wake: bool,
 }
 
 /// The answer to an ask.
@@ -145,6 +148,9 @@ pub struct Deferred {
     pub limit: Option<LimitName>,
     /// The place is kept this long.
     pub place_until: Micros,
+    /// Number of the ticket, one of its kind at its target for as long as the admission waits: names it in
+    /// [`crate::State::near`]. `None` in a dry run.
+    pub ticket: Option<u64>,
     /// Version of the policy that decided.
     pub policy_version: u64,
 }

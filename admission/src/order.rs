@@ -351,6 +351,15 @@ impl Line {
         sums
     }
 
+    /// The tickets in order, each with its own sums.
+    pub(crate) fn walk_in_order(&self) -> Walk<'_> {
+        Walk {
+            line: Some(self),
+            open: vec![(self.root, self.height)],
+            leaf: None,
+        }
+    }
+
     /// Puts a ticket in its place. `units` beyond the line's dimensions are ignored and missing ones
     /// are 0; a negative share counts as 0. False, and nothing changed, if the key is there already.
     pub(crate) fn insert(&mut self, key: Key, units: &[u64], share_ns: i64) -> bool {
@@ -553,23 +562,9 @@ impl Line {
     /// Builds the same line with full nodes.
     fn pack(&mut self) {
         let mut packed = Line::new(self.dimensions);
-        let mut open = vec![(self.root, self.height)];
-        while let Some((at, above)) = open.pop() {
-            let Some(node) = self.node(at) else { continue };
-            if let Some(lower) = above.checked_sub(1) {
-                let children = node.children.iter().rev();
-                open.extend(children.map(|child| (*child, lower)));
-                continue;
-            }
-            let mut before = Sums::default();
-            for (place, key) in node.keys.iter().enumerate() {
-                let upto = node.first(place.saturating_add(1), self.dimensions);
-                let mut own = upto;
-                own.subtract(&before);
-                before = upto;
-                let share = i64::try_from(own.share).unwrap_or(i64::MAX);
-                packed.insert(*key, &own.units, share);
-            }
+        for (key, own) in self.walk_in_order() {
+            let share = i64::try_from(own.share).unwrap_or(i64::MAX);
+            packed.insert(key, &own.units, share);
         }
         *self = packed;
     }
@@ -591,6 +586,44 @@ impl Line {
         if let Some(node) = self.nodes.get_mut(at as usize) {
             *node = Node::default();
             self.free.push(at);
+        }
+    }
+}
+
+/// Walks a line in order.
+#[derive(Debug, Default)]
+pub(crate) struct Walk<'a> {
+    line: Option<&'a Line>,
+    /// Nodes still to be visited, the next one last, each with the levels below it.
+    open: Vec<(u32, usize)>,
+    /// The leaf that is being read, and how much of it was.
+    leaf: Option<(&'a Node, usize)>,
+}
+
+impl Iterator for Walk<'_> {
+    type Item = (Key, Sums);
+
+    fn next(&mut self) -> Option<(Key, Sums)> {
+        let line = self.line?;
+        loop {
+            if let Some((leaf, read)) = &mut self.leaf
+                && let Some(key) = leaf.keys.get(*read)
+            {
+                let before = leaf.first(*read, line.dimensions);
+                *read = read.saturating_add(1);
+                let mut own = leaf.first(*read, line.dimensions);
+                own.subtract(&before);
+                return Some((*key, own));
+            }
+            let (at, above) = self.open.pop()?;
+            let node = line.node(at)?;
+            match above.checked_sub(1) {
+                None => self.leaf = Some((node, 0)),
+                Some(lower) => {
+                    let children = node.children.iter().rev();
+                    self.open.extend(children.map(|child| (*child, lower)));
+                }
+            }
         }
     }
 }

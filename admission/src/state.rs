@@ -95,6 +95,18 @@ impl State {
         self.targets.get(target)?.view(target, self.now.as_micros())
     }
 
+    /// Tickets of a target whose turn is near at `now`: asked for now, their calls would probably start
+    /// within the policy's horizon. In order of their turn, at most `most`.
+    ///
+    /// A hint that changes nothing, for telling those who wait: nothing depends on whether, when and with
+    /// what time it is asked for.
+    pub fn near(&self, target: &TargetName, now: Stamp, most: usize) -> Vec<u64> {
+        let now = self.now.max(now).as_micros();
+        self.targets
+            .get(target)
+            .map_or_else(Vec::new, |target| target.near(now, most))
+    }
+
     /// Canonical bytes: equal states give equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -237,6 +249,7 @@ impl State {
             ask: admit.ask,
             bounds,
             deadline: admit.deadline,
+            wake: admit.wake,
         };
         target.check_owner(key, ask.owner)?;
         if admit.dry_run {

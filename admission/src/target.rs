@@ -13,6 +13,7 @@ mod class;
 mod codec;
 mod estimate;
 mod housekeeping;
+mod near;
 mod put;
 mod settle;
 mod view;

@@ -114,6 +114,7 @@ impl Bench {
             labels_digest: 0,
             deadline: None,
             dry_run: false,
+            wake: false,
         }))
     }
 

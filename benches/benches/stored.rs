@@ -39,6 +39,7 @@ fn admit(i: usize) -> Operation {
         labels_digest: 0x0123_4567_89ab_cdef,
         deadline: Some(30_000_000),
         dry_run: false,
+        wake: false,
     }))
 }
 

@@ -14,7 +14,7 @@ use openraft::{Instant, ReadPolicy, ServerState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, watch};
-use weir_admission::{Operation, ShardId, State};
+use weir_admission::{Operation, ShardId, State, TargetName};
 use weir_proto::stored::encode_batch;
 
 /// A handle on one shard's group. Cheap to clone.
@@ -102,6 +102,16 @@ impl Group {
     /// Reads this node's copy of the state, which may be behind.
     pub fn peek<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         self.inner.replica.peek(f)
+    }
+
+    /// Tickets of a target whose turn is near now, by this leader's cluster time: for telling those who
+    /// wait. See [`State::near`]. `None` unless this node leads and has applied an entry of its term.
+    pub fn near(&self, target: &TargetName, most: usize) -> Option<Vec<u64>> {
+        let term = self.inner.raft.as_leader().ok()?.term();
+        let anchor = *self.inner.replica.anchors().borrow();
+        let anchor = anchor.filter(|anchor| anchor.term == term)?;
+        let now = anchor.stamp(self.inner.replica.clock().now());
+        Some(self.peek(|state| state.near(target, now, most)))
     }
 
     /// Positions, term and roles. Takes a digest of the whole state, so do not ask often.

@@ -54,18 +54,7 @@ enum Step {
 }
 
 fn keys(line: &Line) -> Vec<Key> {
-    let mut keys = Vec::new();
-    let mut open = vec![(line.root, line.height)];
-    while let Some((at, above)) = open.pop() {
-        let Some(node) = line.node(at) else { continue };
-        if above == 0 {
-            keys.extend(&node.keys);
-        } else {
-            let children = node.children.iter().rev();
-            open.extend(children.map(|child| (*child, above - 1)));
-        }
-    }
-    keys
+    line.walk_in_order().map(|(key, _)| key).collect()
 }
 
 /// Few distinct tags and serials, so that keys collide and tags tie.
@@ -89,7 +78,10 @@ fn check_queries(line: &Line, twin: &Twin) {
     assert_eq!(line.total(), twin.sum_while(|_, _| true));
     assert_eq!(line.len() as usize, twin.0.len());
     assert_eq!(line.is_empty(), twin.0.is_empty());
-    assert!(keys(line).iter().eq(twin.0.iter().map(|ticket| &ticket.0)));
+    let own = |sums: Sums| (sums.units[0], sums.units[1], sums.share, sums.count);
+    let walked = line.walk_in_order().map(|(key, sums)| (key, own(sums)));
+    let tickets = twin.0.iter();
+    assert!(walked.eq(tickets.map(|(key, [a, b], share)| (*key, (*a, *b, i128::from(*share), 1)))));
     let mut limits = vec![i128::MIN, -1, 0, 1, i128::MAX];
     for (key, _, share) in &twin.0 {
         for serial in [key.serial, key.serial + 1] {

@@ -8,6 +8,7 @@ use super::{
 use crate::limits::{
     BUSY_BURST_HORIZONS, EXPIRE_MIN, HORIZON_DEFAULT, LAPSE_HORIZONS, LATENESS_MAX, RETRY_IN_MAX,
     RETRY_IN_MIN, TICKETS_PER_TARGET_MAX, TICKETS_PER_TENANT_MAX, UNRELEASED_MEMORY_MIN,
+    WAKE_PATIENCE, WAKE_WORTH,
 };
 use crate::meter::Need;
 use crate::order::Sums;
@@ -45,6 +46,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) bounds: Bounds,
     /// Refuse beyond this from now.
     pub(crate) deadline: Option<Micros>,
+    /// The caller is told when its turn is near.
+    pub(crate) wake: bool,
 }
 
 /// What a known admission makes of an ask.
@@ -56,9 +59,20 @@ enum Step {
 }
 
 /// When an ask may start, and what holds it.
-struct Slot {
-    start: u64,
-    limit: Option<LimitName>,
+pub(crate) struct Slot {
+    pub(crate) start: u64,
+    pub(crate) limit: Option<LimitName>,
+}
+
+/// How a deferred caller finds its way back.
+#[derive(Clone, Copy)]
+enum Return {
+    /// By the clock, a little before its slot.
+    Clock,
+    /// It is told, and comes by itself only if it hears nothing.
+    Wake,
+    /// At the time of an answer that was given before.
+    At(u64),
 }
 
 impl Target {
@@ -109,7 +123,7 @@ impl Target {
             let earliest_in = own.start.saturating_sub(now);
             return AdmitOutcome::Rejected(Rejected::Deadline { earliest_in });
         }
-        AdmitOutcome::Deferred(self.deferred(now, own, &ahead, None))
+        AdmitOutcome::Deferred(self.deferred(now, own, &ahead, Return::Clock, None))
     }
 
     fn never_fits(&self, ask: &Ask<'_>) -> Option<Rejected> {
@@ -209,7 +223,8 @@ impl Target {
                 };
                 let ahead = self.ahead(ask.class, ticket.key());
                 let own = self.earliest(now, ask.class, &charge, &ahead);
-                AdmitOutcome::Deferred(self.deferred(now, own, &ahead, Some(ticket.due)))
+                let back = Return::At(ticket.due);
+                AdmitOutcome::Deferred(self.deferred(now, own, &ahead, back, Some(ticket.serial)))
             }
         }
     }
@@ -413,7 +428,12 @@ impl Target {
         own: Slot,
         ahead: &Sums,
     ) -> Deferred {
-        let answer = self.deferred(now, own, ahead, None);
+        let back = if ask.wake {
+            Return::Wake
+        } else {
+            Return::Clock
+        };
+        let answer = self.deferred(now, own, ahead, back, Some(ticket.serial));
         let due = now.saturating_add(answer.retry_in);
         let stays = !fresh && !ticket.lapsed && ticket.units == units && ticket.noted <= due;
         if stays {
@@ -440,7 +460,7 @@ impl Target {
     }
 
     /// First start of a charge behind `ahead`.
-    fn earliest(&self, now: u64, class: usize, charge: &Charge, ahead: &Sums) -> Slot {
+    pub(crate) fn earliest(&self, now: u64, class: usize, charge: &Charge, ahead: &Sums) -> Slot {
         let room = self.headroom(class, now);
         let newcomer = self.is_newcomer(class, ahead, &room);
         let floor = now.max(self.held_until);
@@ -527,18 +547,17 @@ impl Target {
         }
     }
 
-    /// The deferral to a slot. `due` keeps the time of an answer that was given before.
-    fn deferred(&self, now: u64, own: Slot, ahead: &Sums, due: Option<u64>) -> Deferred {
+    /// The deferral to a slot.
+    fn deferred(
+        &self,
+        now: u64,
+        own: Slot,
+        ahead: &Sums,
+        back: Return,
+        ticket: Option<u64>,
+    ) -> Deferred {
         let wait = own.start.saturating_sub(now);
-        let lead = self
-            .horizon()
-            .checked_div(2)
-            .unwrap_or(0)
-            .saturating_add(self.lateness);
-        let retry_in = match due {
-            Some(due) => due.saturating_sub(now).max(RETRY_IN_MIN),
-            None => wait.saturating_sub(lead).clamp(RETRY_IN_MIN, RETRY_IN_MAX),
-        };
+        let retry_in = self.retry_in(now, wait, back);
         Deferred {
             retry_in,
             earliest_in: wait,
@@ -547,7 +566,25 @@ impl Target {
             place_until: retry_in
                 .saturating_add(self.lapse())
                 .saturating_add(self.expire()),
+            ticket,
             policy_version: self.version,
+        }
+    }
+
+    fn retry_in(&self, now: u64, wait: Micros, back: Return) -> Micros {
+        let horizon = self.horizon();
+        let near = wait <= horizon.saturating_add(WAKE_WORTH);
+        match back {
+            Return::At(due) => due.saturating_sub(now).max(RETRY_IN_MIN),
+            Return::Wake if !near => wait
+                .saturating_mul(2)
+                .saturating_add(WAKE_PATIENCE)
+                .min(RETRY_IN_MAX),
+            Return::Wake | Return::Clock => {
+                let half = horizon.checked_div(2).unwrap_or(0);
+                wait.saturating_sub(half.saturating_add(self.lateness))
+                    .clamp(RETRY_IN_MIN, RETRY_IN_MAX)
+            }
         }
     }
 

@@ -199,6 +199,7 @@ impl Run<'_> {
             labels_digest: 0,
             deadline: None,
             dry_run: false,
+            wake: false,
         };
         self.seen.asks += u64::from(now > WARM_UP);
         match self.apply(now, Operation::Admit(Box::new(admit))) {

@@ -12,5 +12,6 @@ mod fleet;
 mod history;
 mod laws;
 mod model;
+mod near;
 mod scripts;
 mod totality;

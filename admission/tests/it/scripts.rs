@@ -63,6 +63,7 @@ impl goldenscript::Runner for Script {
             "cancel" => self.apply(cancel(args)?),
             "report" => self.apply(report(args)?),
             "show" => self.show(),
+            "near" => self.near(),
             other => return Err(format!("no command {other}").into()),
         };
         self.state.check()?;
@@ -80,6 +81,15 @@ impl Script {
         let stamp = Stamp::from_micros(self.now);
         let outcomes = self.state.apply(self.index, stamp, &[operation]);
         outcomes.iter().map(tell).collect()
+    }
+
+    /// Numbers of the tickets whose turn is near.
+    fn near(&self) -> String {
+        let near = self
+            .state
+            .near(&target(), Stamp::from_micros(self.now), usize::MAX);
+        let near: Vec<String> = near.iter().map(ToString::to_string).collect();
+        format!("near: {}", near.join(" "))
     }
 
     fn show(&mut self) -> String {
@@ -130,8 +140,12 @@ fn tell_deferred(deferred: &Deferred) -> String {
         .limit
         .as_ref()
         .map_or("a hold".into(), ToString::to_string);
+    let back = match deferred.retry_in.checked_sub(deferred.earliest_in) {
+        None | Some(0) => String::new(),
+        Some(_) => format!(", back in {}", span(deferred.retry_in)),
+    };
     format!(
-        "deferred by {limit}, earliest in {}, {} before it",
+        "deferred by {limit}, earliest in {}, {} before it{back}",
         span(deferred.earliest_in),
         deferred.place
     )
@@ -254,7 +268,7 @@ fn put(args: &[Argument]) -> Result<Operation, Failure> {
     })))
 }
 
-/// `admit ID req=1 max_req=2 tenant=t priority=p1 attempt=1 ask=1 deadline=… by=…`; `dry` as a second word.
+/// `admit ID req=1 max_req=2 tenant=t priority=p1 attempt=1 ask=1 deadline=… by=…`; `dry` or `wake` as a second word.
 fn admit(args: &[Argument]) -> Result<Operation, Failure> {
     let plain: Vec<_> = args.iter().filter(|arg| arg.key.is_none()).collect();
     Ok(Operation::Admit(Box::new(Admit {
@@ -270,6 +284,7 @@ fn admit(args: &[Argument]) -> Result<Operation, Failure> {
         labels_digest: 0,
         deadline: find(args, "deadline").map(seconds).transpose()?,
         dry_run: plain.get(1).is_some_and(|arg| arg.value == "dry"),
+        wake: plain.get(1).is_some_and(|arg| arg.value == "wake"),
     })))
 }
 

@@ -136,6 +136,7 @@ fn admit(number: u64) -> Operation {
         labels_digest: 0,
         deadline: None,
         dry_run: false,
+        wake: false,
     }))
 }
 

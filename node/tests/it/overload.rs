@@ -28,6 +28,7 @@ fn operation(number: u64) -> Operation {
         labels_digest: 0,
         deadline: None,
         dry_run: false,
+        wake: false,
     }))
 }
 

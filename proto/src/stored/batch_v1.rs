@@ -75,6 +75,7 @@ fn write_admit(w: &mut Writer, admit: &Admit) -> Result<(), Fault> {
     w.u64(admit.labels_digest);
     w.optional_u64(admit.deadline);
     w.bool(admit.dry_run);
+    w.bool(admit.wake);
     Ok(())
 }
 
@@ -92,6 +93,7 @@ fn read_admit(r: &mut Reader<'_>, names: &mut Names) -> Result<Admit, Fault> {
         labels_digest: r.u64("labels_digest")?,
         deadline: r.optional_u64("deadline")?,
         dry_run: r.bool("dry_run")?,
+        wake: r.bool("wake")?,
     })
 }
 

@@ -69,6 +69,7 @@ fn a_deferral() {
         place: 3,
         limit,
         place_until: 4,
+        ticket: Some(5),
         policy_version: 5,
     };
     let expected = |limit: &str| v1::AdmitResponse {

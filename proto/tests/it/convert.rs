@@ -22,7 +22,8 @@ proptest! {
     #[test]
     fn asks_come_through(admit in generate::admit(), labels in wire::labels()) {
         let request = wire::admit(&admit, labels.clone());
-        let expected = Admit { labels_digest: labels_digest(&labels), ..admit.clone() };
+        let labels_digest = labels_digest(&labels);
+        let expected = Admit { labels_digest, wake: false, ..admit.clone() };
         let read = convert::admit::read(request, caller(&admit.principal));
         prop_assert_eq!(read, Ok(expected));
     }

@@ -122,6 +122,7 @@ pub(crate) fn admit() -> Admit {
         labels_digest: 0x0123_4567_89ab_cdef,
         deadline: Some(30_000_000),
         dry_run: true,
+        wake: false,
     }
 }
 
@@ -140,6 +141,7 @@ fn admit_plain() -> Admit {
         labels_digest: 0,
         deadline: None,
         dry_run: false,
+        wake: false,
     }
 }
 

@@ -102,25 +102,32 @@ pub(crate) fn grant() -> impl Strategy<Value = GrantId> {
 pub(crate) fn admit() -> impl Strategy<Value = Admit> {
     let who = (target(), tenant(), principal(), priority(), admission_id());
     let what = (attempt(), 1..=u32::MAX, costs(), any::<u64>());
-    (who, what, option::of(caller_duration()), any::<bool>()).prop_map(
-        |(who, (attempt, ask, (cost, cost_max), labels_digest), deadline, dry_run)| {
-            let (target, tenant, principal, priority, admission_id) = who;
-            Admit {
-                target,
-                tenant,
-                principal,
-                priority,
-                admission_id,
-                attempt,
-                ask,
-                cost,
-                cost_max,
-                labels_digest,
-                deadline,
-                dry_run,
-            }
-        },
+    (
+        who,
+        what,
+        option::of(caller_duration()),
+        any::<(bool, bool)>(),
     )
+        .prop_map(
+            |(who, (attempt, ask, (cost, cost_max), labels_digest), deadline, (dry_run, wake))| {
+                let (target, tenant, principal, priority, admission_id) = who;
+                Admit {
+                    target,
+                    tenant,
+                    principal,
+                    priority,
+                    admission_id,
+                    attempt,
+                    ask,
+                    cost,
+                    cost_max,
+                    labels_digest,
+                    deadline,
+                    dry_run,
+                    wake,
+                }
+            },
+        )
 }
 
 pub(crate) fn call_outcome() -> impl Strategy<Value = CallOutcome> {

@@ -326,7 +326,7 @@ fn batches_are_in_the_encoding_of_every_other_value() {
         pairs(&admit.cost_max),
         admit.labels_digest,
         admit.deadline,
-        admit.dry_run,
+        (admit.dry_run, admit.wake),
     );
     assert_eq!(
         batch(),
@@ -359,7 +359,7 @@ fn bytes_that_are_no_encoding_name_their_field() {
     *bytes.last_mut().unwrap() = 2;
     assert_eq!(
         said(decode_batch(&bytes).unwrap_err()),
-        "batch is malformed: operations[0].dry_run is neither 0 nor 1"
+        "batch is malformed: operations[0].wake is neither 0 nor 1"
     );
     let mut bytes = batch();
     bytes[3] = 8;

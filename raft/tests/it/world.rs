@@ -416,5 +416,6 @@ pub(crate) fn admit(name: &str, id: u64) -> Operation {
         labels_digest: 0,
         deadline: None,
         dry_run: false,
+        wake: false,
     }))
 }

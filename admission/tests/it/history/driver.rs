@@ -206,6 +206,8 @@ impl<'a> Driver<'a> {
             labels_digest: 0,
             deadline: deadline.map(|ms| ms * 1_000),
             dry_run: *dry,
+            // Every third ask comes from somebody who stays connected.
+            wake: ask % 3 == 0 && !*dry,
         })))
     }
 

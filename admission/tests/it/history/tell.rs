@@ -87,6 +87,9 @@ fn ask(admit: &Admit) -> String {
     if admit.dry_run {
         text += " (dry)";
     }
+    if admit.wake {
+        text += " (to be woken)";
+    }
     text
 }
 

@@ -106,7 +106,10 @@ impl Target {
                 let ahead = self.ahead(ask.class, (ticket.tag, ticket.serial));
                 let slot = self.earliest(ask.class, &charge, &ahead);
                 let back_in = ticket.due.saturating_sub(self.now).max(1_000);
-                AdmitOutcome::Deferred(self.deferred(slot, &ahead, Some(back_in)))
+                AdmitOutcome::Deferred(Deferred {
+                    ticket: Some(ticket.serial),
+                    ..self.deferred(slot, &ahead, Some(back_in))
+                })
             }
             Holds::Grant(id) => match self.grants.get(id) {
                 Some(Record::Live(grant)) if self.now <= grant.start + self.reply_window() => {
@@ -230,7 +233,11 @@ impl Target {
             self.hold_nothing(&ask.call);
             return refusal;
         }
-        let answer = self.deferred(slot, &ahead, None);
+        let patience = self.wake_patience(ask, &slot);
+        let answer = Deferred {
+            ticket: Some(ticket.serial),
+            ..self.deferred(slot, &ahead, patience)
+        };
         let ticket = Ticket {
             share: self.share(&charge.units),
             units: charge.units,
@@ -301,6 +308,14 @@ impl Target {
         }
     }
 
+    /// Who is told of its turn comes back by itself after twice the wait and a second, at most a minute;
+    /// unless its turn is as good as there.
+    fn wake_patience(&self, ask: &Ask<'_>, slot: &Slot) -> Option<u64> {
+        let wait = slot.start - self.now;
+        let told = ask.admit.wake && wait > self.policy().horizon + 20_000;
+        told.then(|| (2 * wait + super::SECOND).min(60 * super::SECOND))
+    }
+
     /// The caller comes back half a horizon and the usual lateness before its slot, 1 ms to 60 s from now.
     fn deferred(&self, slot: Slot, ahead: &Ahead, back_in: Option<u64>) -> Deferred {
         let earliest_in = slot.start - self.now;
@@ -313,6 +328,7 @@ impl Target {
             place: ahead.tickets,
             limit: slot.limit,
             place_until: retry_in + self.lapse() + self.expire(),
+            ticket: None,
             policy_version: self.version,
         }
     }
