@@ -119,7 +119,7 @@ impl Target {
         }
         for (index, meter) in known.into_iter().enumerate() {
             let until = match index.checked_sub(active) {
-                None => now.saturating_add(meter.period()),
+                None => self.counts_until(now, &meter),
                 Some(old) => untils.get(old).copied().unwrap_or(now),
             };
             if !taken.contains(&index) && until > now {
@@ -172,9 +172,15 @@ impl Target {
     }
 
     fn retire(&mut self, now: u64, meter: Meter) {
-        let until = now.saturating_add(meter.period());
+        let until = self.counts_until(now, &meter);
         self.retired.push(Retired { meter, until });
         self.place_retired();
+    }
+
+    /// When all that a meter was charged so far is over. The latest start may still lie ahead.
+    fn counts_until(&self, now: u64, meter: &Meter) -> u64 {
+        let latest = now.max(self.last_start);
+        latest.saturating_add(meter.period())
     }
 
     /// Points retired meters to the slots of their dimensions, and keeps the longest-lived ones.

@@ -53,10 +53,10 @@ impl Target {
         for name in self.waiting() {
             self.drop_place(&name, false);
         }
-        let now = self.now;
+        let latest = self.now.max(self.last_start);
         let meters = self.meters.drain(..);
         let until = |meter: Meter| {
-            let until = now + meter.period();
+            let until = latest + meter.period();
             (meter, until)
         };
         self.former.extend(meters.map(until));
@@ -100,11 +100,13 @@ impl Target {
 
     fn put_limits(&mut self, policy: &Policy) {
         let now = self.now;
+        // Grants may have starts that still lie ahead.
+        let latest = now.max(self.last_start);
         let known: Vec<(Meter, u64)> = self
             .meters
             .drain(..)
             .map(|meter| {
-                let until = now + meter.period();
+                let until = latest + meter.period();
                 (meter, until)
             })
             .chain(self.former.drain(..))
