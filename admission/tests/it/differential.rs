@@ -1,6 +1,6 @@
 //! The product against the model: every answer, everything an operator may see, and all invariants.
 
-use crate::history::{Driver, Entry, History, Scope, history, tell};
+use crate::history::{Driver, Entry, History, Scope, cases, history, tell};
 use crate::model::Model;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -78,7 +78,7 @@ fn compare(history: &History) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn answers_like_the_model(history in history(Scope::Everything, 120)) {

@@ -156,6 +156,19 @@ pub(crate) enum How {
     Throttled(u64),
 }
 
+/// As many cases as `PROPTEST_CASES` says, or else this many.
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
+    let usual = ProptestConfig {
+        failure_persistence: None,
+        cases: usual,
+        ..ProptestConfig::default()
+    };
+    match std::env::var("PROPTEST_CASES").map(|cases| cases.parse()) {
+        Ok(Ok(cases)) => ProptestConfig { cases, ..usual },
+        Ok(Err(_)) | Err(_) => usual,
+    }
+}
+
 pub(crate) fn history(scope: Scope, steps: usize) -> impl Strategy<Value = History> {
     let policies = prop::collection::vec(policy(scope), 1..4);
     let steps = prop::collection::vec(step(scope), 1..steps);
@@ -204,7 +217,7 @@ fn which() -> impl Strategy<Value = Which> {
         2 => Just(Which::Same),
         1 => prop::sample::select(vec![-2i8, -1, 2, 3]).prop_map(Which::Off),
         2 => Just(Which::Fresh),
-        1 => (1..10usize).prop_map(Which::Old),
+        2 => (1..10usize).prop_map(Which::Old),
     ]
 }
 
@@ -283,7 +296,7 @@ fn act(scope: Scope) -> BoxedStrategy<Act> {
     let delete = (0..TARGETS, expect()).prop_map(|(target, expect)| Act::Delete { target, expect });
     match scope {
         Scope::Everything => prop_oneof![
-            30 => ask, 10 => release, 3 => cancel, 1 => extend, 1 => report, 2 => put, 1 => delete
+            30 => ask, 10 => release, 3 => cancel, 1 => extend, 3 => report, 2 => put, 1 => delete
         ]
         .boxed(),
         Scope::Exact => {

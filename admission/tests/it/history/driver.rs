@@ -301,6 +301,13 @@ impl<'a> Driver<'a> {
     /// Keeps what clients keep of an answer, and the moments that it makes interesting.
     fn note(&mut self, operation: &Operation, outcome: &Outcome) {
         self.moments.insert(self.now + 15 * SECOND);
+        if let Operation::DeletePolicy(_) = operation {
+            for policy in &self.history.policies {
+                for limit in &policy.limits {
+                    self.moments.insert(self.now + limit.per);
+                }
+            }
+        }
         let Operation::Admit(admit) = operation else {
             return;
         };

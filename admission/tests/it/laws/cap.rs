@@ -1,7 +1,7 @@
 //! No window of the period holds more than the cap, and no bucket is ever short, by the time at which
 //! calls arrive at the provider.
 
-use crate::history::{Entry, History, Scope, history, tell};
+use crate::history::{Entry, History, Scope, cases, history, tell};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use std::collections::BTreeMap;
@@ -226,7 +226,7 @@ fn judge(history: &History) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn no_window_holds_more_than_the_cap(history in history(Scope::Exact, 160)) {
