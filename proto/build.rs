@@ -5,10 +5,11 @@ use prost::Message;
 use std::path::PathBuf;
 
 const SCHEMA: &str = "schema";
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "weir/v1/admission.proto",
     "weir/v1/targets.proto",
     "weir/v1/cluster.proto",
+    "weir/v1/session.proto",
     "weir/peer/v1/peer.proto",
 ];
 

@@ -20,6 +20,7 @@ mod size;
 mod tests;
 
 use self::pump::Pump;
+pub(crate) use self::queue::gives_back;
 use self::queue::{Queue, Submission};
 use crate::limits::{RETRY_HINT_MIN, SUBMISSION_OPERATIONS_MAX};
 use crate::metrics::BatchMetrics;
@@ -92,6 +93,15 @@ impl From<ProposeError> for SubmitError {
     }
 }
 
+/// A submission that was not accepted. Nothing happened.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub error: SubmitError,
+    /// What was submitted.
+    pub operations: Vec<Operation>,
+}
+
 /// The answer to one submission: one outcome per operation, in order.
 pub type Answer = Result<Vec<Outcome>, SubmitError>;
 
@@ -161,6 +171,16 @@ impl Batcher {
         operations: Vec<Operation>,
         deadline: Option<Instant>,
     ) -> Result<Completion, SubmitError> {
+        self.try_submit(operations, deadline)
+            .map_err(|refused| refused.error)
+    }
+
+    /// As [`Batcher::submit`], but gives operations back that are not accepted.
+    pub fn try_submit(
+        &self,
+        operations: Vec<Operation>,
+        deadline: Option<Instant>,
+    ) -> Result<Completion, Refused> {
         debug_assert!(operations.len() <= SUBMISSION_OPERATIONS_MAX);
         let (answer, completion) = oneshot::channel();
         if operations.is_empty() {
@@ -168,7 +188,10 @@ impl Batcher {
             return Ok(Completion(completion));
         }
         let submission = Submission::new(operations, deadline, answer, Instant::now());
-        self.shared.queue().push(submission)?;
+        if let Err((error, submission)) = self.shared.queue().push(submission) {
+            let operations = submission.into_operations();
+            return Err(Refused { error, operations });
+        }
         self.shared.changed.notify_one();
         Ok(Completion(completion))
     }

@@ -1,6 +1,6 @@
 //! A node of Weir: services, batching, configuration and the command line around the replicated groups.
 //!
-//! The road of an ask: [`service::admission`] decodes it, [`batch::Batcher`] puts it into a log entry with
+//! The road of an ask: [`service::session`] (or [`service::admission`], one call at a time) decodes it, [`batch::Batcher`] puts it into a log entry with
 //! others, `weir_raft::Group` replicates the entry, `weir_admission::State` decides, and the outcome
 //! returns the same way.
 //!
@@ -25,3 +25,4 @@ pub mod service;
 pub mod shards;
 pub mod signals;
 pub mod trace;
+pub mod wakes;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use weir_admission::limits::BATCH_OPERATIONS_MAX;
+use weir_proto::limits::FRAME_OPERATIONS_MAX;
 
 /// Operations of one log entry. An entry costs about a hundred times what an operation costs, so
 /// entries are few and large.
@@ -43,6 +44,32 @@ pub const RETRY_HINT_MAX: Duration = Duration::from_secs(1);
 pub const CLIENT_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of one message that carries a policy: 10 000 tenant weights with names of 128 bytes.
 pub const POLICY_MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Sessions at once; a client has one with each node. Further ones are refused at once.
+pub const SESSIONS_MAX: usize = CONNECTIONS_MAX;
+/// Asks of one session without an answer: far more than a client needs to fill every entry. Further ones
+/// are answered with OVERLOADED at once.
+pub const SESSION_ASKS_MAX: usize = 1024;
+/// Operations of one session without an answer. What gives capacity back has the room above
+/// [`SESSION_ASKS_MAX`]; without room for a whole frame the session is not read.
+pub const SESSION_OPERATIONS_MAX: usize = SESSION_ASKS_MAX + 2 * SUBMISSION_OPERATIONS_MAX;
+/// Bytes of answers that wait for the reader of one session. A reader that lets more pile up is cut off.
+/// HTTP/2 holds a few hundred kilobytes more.
+pub const SESSION_OUTGOING_BYTES_MAX: usize = 512 * 1024;
+/// Answers in one frame of a node.
+pub const SESSION_ANSWERS_MAX: usize = 512;
+/// A session begins with a hello within this.
+pub const SESSION_HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// A session in which nothing is asked and nobody waits ends after this: a client that still lives opens
+/// another one when it needs it.
+pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(300);
+/// Waiters of one node that are woken when their turn is near: the lines of some full targets. Further
+/// ones come back by the clock.
+pub const WAKES_MAX: usize = 256 * 1024;
+/// Wakes that came before their waiter was known here: those of the entries that were just applied.
+pub const WAKES_EARLY_MAX: usize = 4096;
+/// Waiters of a shard that is no longer led here come back within this: a fleet that comes at one moment
+/// meets a leader that has just begun.
+pub const WAKE_SPREAD: Duration = Duration::from_millis(500);
 /// Bytes of one answer of a node: a listing of policies is the largest.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Calls at once on one client connection.
@@ -81,6 +108,10 @@ pub const CLOSE_WITHIN: Duration = Duration::from_millis(1000);
 pub const METRIC_SERIES_MAX: usize = 1000;
 
 const _: () = assert!(SUBMISSION_OPERATIONS_MAX <= ENTRY_OPERATIONS_MAX);
+// A frame that belongs to one shard is one submission.
+const _: () = assert!(FRAME_OPERATIONS_MAX == SUBMISSION_OPERATIONS_MAX);
+const _: () = assert!(SESSION_ASKS_MAX + FRAME_OPERATIONS_MAX <= SESSION_OPERATIONS_MAX);
+const _: () = assert!(WAKES_EARLY_MAX >= ENTRIES_IN_FLIGHT_MAX * ENTRY_OPERATIONS_MAX);
 const _: () = assert!(ENTRY_OPERATIONS_WORTH <= ENTRY_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_RESERVED >= SUBMISSION_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED);

@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
@@ -45,7 +46,20 @@ pub struct Metrics {
     defer_delay: Histogram,
     upstream_429: Family<TargetLabels, Counter>,
     refused: Family<RefusalLabels, Counter>,
+    sessions: Gauge,
+    session_operations: Histogram,
+    session_cut_off: Counter,
     batch: BatchMetrics,
+}
+
+/// A session counts as open until this is dropped.
+#[derive(Debug)]
+pub struct OpenSession(Gauge);
+
+impl Drop for OpenSession {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// What a batcher counts.
@@ -111,9 +125,13 @@ impl Metrics {
             defer_delay: Histogram::new(exponential_buckets(0.001, 4.0, 9)),
             upstream_429: Family::default(),
             refused: Family::default(),
+            sessions: Gauge::default(),
+            session_operations: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
+            session_cut_off: Counter::default(),
             batch: BatchMetrics::default(),
         };
         metrics.register();
+        metrics.register_sessions();
         metrics
     }
 
@@ -161,6 +179,21 @@ impl Metrics {
             "Time from proposing a log entry to its outcomes",
             Unit::Seconds,
             self.batch.commit.clone(),
+        );
+    }
+
+    fn register_sessions(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register("sessions", "Sessions open now", self.sessions.clone());
+        registry.register(
+            "session_operations",
+            "Operations per frame of a session; the count is that of frames",
+            self.session_operations.clone(),
+        );
+        registry.register(
+            "session_cut_off",
+            "Sessions ended because their client did not read its answers",
+            self.session_cut_off.clone(),
         );
     }
 
@@ -233,6 +266,23 @@ impl Metrics {
     /// A call was answered with an error.
     pub fn refused(&self, reason: &'static str) {
         self.refused.get_or_create(&RefusalLabels { reason }).inc();
+    }
+
+    /// A session was opened; it is open until what this returns is dropped.
+    pub fn session(&self) -> OpenSession {
+        self.sessions.inc();
+        OpenSession(self.sessions.clone())
+    }
+
+    /// A frame with this many operations came in.
+    pub fn session_frame(&self, operations: usize) {
+        self.session_operations
+            .observe(f64::from(u32::try_from(operations).unwrap_or(u32::MAX)));
+    }
+
+    /// A session ended because its client did not read.
+    pub fn session_cut_off(&self) {
+        self.session_cut_off.inc();
     }
 
     /// Everything in the OpenMetrics text format.

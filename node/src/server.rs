@@ -16,8 +16,10 @@ use crate::listen::Incoming;
 use crate::metrics::Metrics;
 use crate::service::admission::Admission;
 use crate::service::cluster::ClusterApi;
+use crate::service::session::Sessions;
 use crate::service::targets::Targets;
 use crate::shards::Shards;
+use crate::wakes::Wakes;
 use futures::Stream;
 use std::future::Future;
 use std::io;
@@ -30,8 +32,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use tonic::transport::server::Connected;
 use tonic_health::pb::health_server::HealthServer;
+use weir_proto::limits::FRAME_BYTES_MAX;
 use weir_proto::v1::admission_service_server::AdmissionServiceServer;
 use weir_proto::v1::cluster_service_server::ClusterServiceServer;
+use weir_proto::v1::session_service_server::SessionServiceServer;
 use weir_proto::v1::targets_service_server::TargetsServiceServer;
 use weir_raft::{Clock, Connector, Failure, Groups, StartError, peer_server};
 /// What a node needs from the world.
@@ -80,8 +84,8 @@ pub struct Server {
     health: Health,
     /// The listener for clients.
     client: AbortOnDropHandle<()>,
-    /// The other listeners and the watcher of health.
-    _others: [AbortOnDropHandle<()>; 3],
+    /// The other listeners, and the watchers of health and of waiters.
+    _others: [AbortOnDropHandle<()>; 4],
     /// Cancelled: clients are told to go, no new ones are accepted.
     closing: CancellationToken,
     /// Cancelled: the same for peers.
@@ -105,7 +109,14 @@ impl Server {
         let cut = CancellationToken::new();
         let closing = CancellationToken::new();
         let closing_peer = CancellationToken::new();
-        let routes = client_routes(health_service, &shards, &metrics, parts.connector);
+        let wakes = Wakes::default();
+        let sessions = Sessions::new(
+            shards.clone(),
+            metrics.clone(),
+            wakes.clone(),
+            closing.clone(),
+        );
+        let routes = client_routes(health_service, &shards, &metrics, sessions, parts.connector);
         let client = Incoming::new(parts.client, CONNECTIONS_MAX, cut.clone());
         let client = spawn(serve(client_server(), routes, client, closing.clone()));
         let peer = Incoming::new(parts.peer, CONNECTIONS_MAX, cut.clone());
@@ -118,11 +129,12 @@ impl Server {
         let router = http::router(metrics, health.readiness());
         let admin = spawn(serve_admin(parts.admin, router, cut.clone()));
         let watcher = spawn(health.clone().follow(shards.clone()));
+        let sender_on = spawn(wakes.follow(shards.clone()));
         Ok(Server {
             shards,
             health,
             client,
-            _others: [peer, admin, watcher],
+            _others: [peer, admin, watcher, sender_on],
             closing,
             closing_peer,
             _cut_when_dropped: cut.drop_guard(),
@@ -164,7 +176,7 @@ impl Server {
             if timeout(DRAIN_WITHIN, self.shards.drain()).await.is_err() {
                 tracing::warn!("some accepted operations got no outcome; their callers were told");
             }
-            // Clients are told to go; those that stay have their connections cut at the end.
+            // Clients are told to go, sessions with a goodbye; those that stay have their connections cut at the end.
             self.closing.cancel();
             let _ = timeout(CLOSE_WITHIN, &mut self.client).await;
             self.closing_peer.cancel();
@@ -222,10 +234,12 @@ fn client_routes(
     health: HealthServer<impl tonic_health::pb::health_server::Health>,
     shards: &Shards,
     metrics: &Metrics,
+    sessions: Sessions,
     connector: Connector,
 ) -> Routes {
     let admission = AdmissionServiceServer::new(Admission::new(shards.clone(), metrics.clone()))
         .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+    let sessions = SessionServiceServer::new(sessions).max_decoding_message_size(FRAME_BYTES_MAX);
     let targets = TargetsServiceServer::new(Targets::new(shards.clone()))
         .max_decoding_message_size(POLICY_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
@@ -233,6 +247,7 @@ fn client_routes(
         .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
     let routes = Routes::new(health)
         .add_service(admission)
+        .add_service(sessions)
         .add_service(targets)
         .add_service(cluster);
     let reflection = tonic_reflection::server::Builder::configure()

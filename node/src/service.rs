@@ -4,6 +4,7 @@ pub mod admission;
 pub mod cluster;
 mod deadline;
 mod error;
+pub mod session;
 pub mod targets;
 
 pub(crate) use self::error::wire_error;

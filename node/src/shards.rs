@@ -1,6 +1,6 @@
 //! The shards of this node: where operations and reads go, and who answers for what it does not lead.
 
-use crate::batch::{Batcher, Propose, SubmitError};
+use crate::batch::{Batcher, Completion, Propose, Refused, SubmitError};
 use crate::config::Member;
 use crate::metrics::Metrics;
 use std::collections::BTreeMap;
@@ -76,6 +76,23 @@ impl Shards {
             return Err(SubmitError::NotLeader { leader: None });
         };
         batcher.submit(operations, deadline)?.await
+    }
+
+    /// Puts operations of one shard into the log, in the order of the calls. Those that are not accepted
+    /// are given back.
+    pub fn enqueue(
+        &self,
+        shard: ShardId,
+        operations: Vec<Operation>,
+        deadline: Option<Instant>,
+    ) -> Result<Completion, Refused> {
+        match self.batchers.get(&shard) {
+            Some(batcher) => batcher.try_submit(operations, deadline),
+            None => Err(Refused {
+                error: SubmitError::NotLeader { leader: None },
+                operations,
+            }),
+        }
     }
 
     /// Reads a shard that this node leads: everything answered before the call is seen.

@@ -6,6 +6,12 @@ use weir_admission::limits::{
 
 /// Calls of one report. One report becomes one batch, with room left for others.
 pub const REPORT_CALLS_MAX: usize = 256;
+/// Operations of one frame of a session: half a log entry, so that the frames of two clients share one.
+pub const FRAME_OPERATIONS_MAX: usize = 256;
+/// Bytes of one frame of a session: a full one of ordinary operations, as in a log entry.
+pub const FRAME_BYTES_MAX: usize = 256 * 1024;
+/// Features that one side of a session names in its hello.
+pub const FEATURES_MAX: usize = 32;
 /// Field violations told in one answer. They travel in the trailers, which receivers commonly bound at
 /// 8 or 16 KiB; a caller with more mistakes than this reads the first ones and how many there are.
 pub const VIOLATIONS_MAX: usize = 16;
@@ -32,3 +38,4 @@ const POLICY_BYTES_MAX: usize = LIMITS_MAX * (2 * (NAME_BYTES_MAX + 1) + 6 * 9)
 const _: () = assert!(POLICY_BYTES_MAX + 256 * 1024 < STORED_BATCH_BYTES_MAX);
 const _: () = assert!(STORED_BATCH_BYTES_MAX < STORED_VALUE_BYTES_MAX);
 const _: () = assert!(REPORT_CALLS_MAX < BATCH_OPERATIONS_MAX);
+const _: () = assert!(FRAME_OPERATIONS_MAX <= BATCH_OPERATIONS_MAX);

@@ -85,6 +85,11 @@ impl Submission {
         (self.operations, waiter)
     }
 
+    /// The operations alone.
+    pub(super) fn into_operations(self) -> Vec<Operation> {
+        self.operations
+    }
+
     pub(super) fn is_past(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
@@ -107,7 +112,7 @@ impl Submission {
 }
 
 /// True for operations that free capacity or tell of use: they get through when asks do not.
-fn gives_back(operation: &Operation) -> bool {
+pub(crate) fn gives_back(operation: &Operation) -> bool {
     match operation {
         Operation::Release(_)
         | Operation::Cancel(_)
@@ -132,10 +137,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Accepts a submission, or refuses it because there is no room.
-    pub(super) fn push(&mut self, submission: Submission) -> Result<(), SubmitError> {
+    /// Accepts a submission, or gives it back because there is no room.
+    pub(super) fn push(&mut self, submission: Submission) -> Result<(), (SubmitError, Submission)> {
         if self.closed {
-            return Err(SubmitError::Stopped);
+            return Err((SubmitError::Stopped, submission));
         }
         let (operations_max, bytes_max) = if submission.gives_back {
             (QUEUE_OPERATIONS_MAX, QUEUE_BYTES_MAX)
@@ -148,9 +153,8 @@ impl Queue {
         let operations = self.operations + submission.operations.len();
         let bytes = self.bytes + submission.bytes;
         if operations > operations_max || bytes > bytes_max {
-            return Err(SubmitError::Overloaded {
-                retry_in: self.retry_in(),
-            });
+            let retry_in = self.retry_in();
+            return Err((SubmitError::Overloaded { retry_in }, submission));
         }
         self.operations = operations;
         self.bytes = bytes;

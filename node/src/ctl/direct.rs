@@ -41,6 +41,7 @@ pub(super) async fn admit(
         labels: Default::default(),
         deadline_us: args.deadline.map_or(0, micros),
         dry_run: args.dry_run,
+        wake: false,
     };
     let answer = at_leader(client, &request.target, |mut leader| {
         let request = request.clone();

@@ -60,6 +60,7 @@ impl Admission {
         Caller {
             principal,
             shards: self.shards.identity().shards,
+            wakes: false,
         }
     }
 

@@ -14,5 +14,6 @@ mod data_dir;
 mod observe;
 mod operator;
 mod overload;
+mod session;
 mod stop;
 mod support;

@@ -28,6 +28,11 @@ pub fn read(request: v1::AdmitRequest, caller: Caller<'_>) -> Result<Admit, Viol
     }
     let labels_digest = labels::read(&mut fields, &request.labels);
     let deadline_us = fields.duration("deadline_us", request.deadline_us);
+    if request.wake && !caller.wakes {
+        fields.refuse("wake", "must be false outside of a session");
+    } else if request.wake && request.dry_run {
+        fields.refuse("wake", "must be false with dry_run");
+    }
     let admit = || {
         Some(Admit {
             target: target?,

@@ -15,6 +15,7 @@ mod outcome;
 pub mod policy;
 pub mod release;
 pub mod report;
+pub mod session;
 pub mod target;
 mod violations;
 mod weights;
@@ -31,4 +32,6 @@ pub struct Caller<'a> {
     pub principal: &'a Principal,
     /// Number of shards of the cluster.
     pub shards: u32,
+    /// True if the caller stays connected, so that it can be woken.
+    pub wakes: bool,
 }

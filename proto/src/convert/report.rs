@@ -39,6 +39,16 @@ pub fn read(request: v1::ReportRequest, caller: Caller<'_>) -> Result<Vec<Report
     fields.finish(Some(reports))
 }
 
+/// Reads one reported call by itself.
+///
+/// # Errors
+/// Every field that breaks a rule.
+pub fn read_one(call: v1::UngatedCall, caller: Caller<'_>) -> Result<Report, Violations> {
+    let mut fields = Fields::new();
+    let report = read_call(&mut fields, call, caller);
+    fields.finish(report)
+}
+
 fn read_call(fields: &mut Fields, call: v1::UngatedCall, caller: Caller<'_>) -> Option<Report> {
     let target = fields.name("target", &call.target);
     let tenant = fields.name("tenant", &call.tenant);

@@ -4,6 +4,7 @@
 
 mod reason;
 mod refusal;
+mod session;
 mod status;
 
 pub use reason::{Reason, Retry};

@@ -15,6 +15,7 @@ fn caller(principal: &Principal) -> Caller<'_> {
     Caller {
         principal,
         shards: SHARDS,
+        wakes: false,
     }
 }
 

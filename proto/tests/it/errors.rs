@@ -36,7 +36,7 @@ fn text() -> impl Strategy<Value = String> {
     "\\P{C}{1,40}"
 }
 
-fn wire_error() -> impl Strategy<Value = WireError> {
+pub(crate) fn wire_error() -> impl Strategy<Value = WireError> {
     let violation =
         (text(), text()).prop_map(|(field, description)| Violation { field, description });
     let leader = (any::<u64>(), text())

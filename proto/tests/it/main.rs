@@ -13,6 +13,7 @@ mod fixtures;
 mod generate;
 mod golden;
 mod refuse;
+mod session;
 mod stored;
 mod stored_fixtures;
 mod stored_hostile;

@@ -23,6 +23,7 @@ fn check<R: Clone, T: std::fmt::Debug>(
     let caller = Caller {
         principal: &principal,
         shards: SHARDS,
+        wakes: false,
     };
     read(valid.clone(), caller).unwrap();
     for (i, (change, expected)) in cases.iter().enumerate() {
@@ -75,6 +76,7 @@ fn admit() -> v1::AdmitRequest {
         labels: BTreeMap::from([("model".into(), "gpt-5".into())]),
         deadline_us: CALLER_DURATION_MAX,
         dry_run: false,
+        wake: false,
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn admit(admit: &Admit, labels: BTreeMap<String, String>) -> v1::Admi
         labels,
         deadline_us: admit.deadline.unwrap_or(0),
         dry_run: admit.dry_run,
+        wake: false,
     }
 }
 
@@ -147,13 +148,30 @@ pub(crate) fn read_as_anything(bytes: &[u8]) {
     let caller = Caller {
         principal: &principal,
         shards: 3,
+        wakes: true,
     };
     let _ = v1::AdmitRequest::decode(bytes).map(|m| convert::admit::read(m, caller));
     let _ = v1::ReleaseRequest::decode(bytes).map(|m| convert::release::read(m, caller));
     let _ = v1::CancelRequest::decode(bytes).map(|m| convert::cancel::read(m, caller));
     let _ = v1::ExtendRequest::decode(bytes).map(|m| convert::extend::read(&m, caller));
     let _ = v1::ReportRequest::decode(bytes).map(|m| convert::report::read(m, caller));
+    let _ = v1::SessionRequest::decode(bytes).map(|m| read_session(m, caller));
     let _ = v1::PutTargetRequest::decode(bytes).map(|m| convert::target::read_put(&m));
     let _ = v1::GetTargetRequest::decode(bytes).map(|m| convert::target::read_get(&m));
     let _ = v1::DeleteTargetRequest::decode(bytes).map(|m| convert::target::read_delete(&m));
+}
+
+fn read_session(request: v1::SessionRequest, caller: Caller<'_>) {
+    match request.message {
+        Some(v1::session_request::Message::Hello(hello)) => {
+            let _ = convert::session::read_hello(hello);
+        }
+        Some(v1::session_request::Message::Frame(frame)) => {
+            let _ = convert::session::check_frame(&frame, 7);
+            for operation in frame.operations {
+                let _ = convert::session::read_operation(operation.operation, caller);
+            }
+        }
+        None => {}
+    }
 }

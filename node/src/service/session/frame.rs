@@ -1,0 +1,306 @@
+//! One frame taken apart, and one submission put together again as answers.
+
+use super::Context;
+use crate::batch::{Completion, Refused, SubmitError, gives_back};
+use crate::limits::RETRY_HINT_MIN;
+use crate::service::wire_error;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_admission::{
+    CallOutcome, Operation, Outcome, Principal, PriorityName, ReleaseOutcome, ShardId, TargetName,
+};
+use weir_proto::convert::Caller;
+use weir_proto::convert::session::{Kind, answer, read_operation};
+use weir_proto::error::{Reason, WireError};
+use weir_proto::v1 as wire;
+use weir_proto::v1::session_answer::Answer;
+
+/// What is kept of an operation until its outcome is here.
+#[derive(Debug)]
+pub(super) struct Asked {
+    sequence: u64,
+    target: TargetName,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Admit { priority: PriorityName },
+    Release { throttled: bool },
+    Cancel,
+    Extend,
+    Report,
+}
+
+impl What {
+    fn kind(&self) -> Kind {
+        match self {
+            What::Admit { .. } => Kind::Admit,
+            What::Release { .. } => Kind::Release,
+            What::Cancel => Kind::Cancel,
+            What::Extend => Kind::Extend,
+            What::Report => Kind::Report,
+        }
+    }
+}
+
+/// Operations of one frame that go to one shard, in order.
+struct Part {
+    shard: ShardId,
+    asked: Vec<Asked>,
+    operations: Vec<Operation>,
+    deadline: Deadline,
+}
+
+/// The longest deadline of several operations.
+#[derive(Clone, Copy)]
+enum Deadline {
+    None,
+    At(Instant),
+}
+
+impl Deadline {
+    fn of(timeout_us: u64, now: Instant) -> Deadline {
+        match now.checked_add(Duration::from_micros(timeout_us)) {
+            Some(at) if timeout_us > 0 => Deadline::At(at),
+            Some(_) | None => Deadline::None,
+        }
+    }
+
+    fn or_later(self, other: Deadline) -> Deadline {
+        match (self, other) {
+            (Deadline::At(one), Deadline::At(two)) => Deadline::At(one.max(two)),
+            (Deadline::None, _) | (_, Deadline::None) => Deadline::None,
+        }
+    }
+}
+
+/// A submission on its way.
+pub(super) struct Submitted {
+    pub(super) shard: ShardId,
+    pub(super) arrived: Instant,
+    pub(super) asked: Vec<Asked>,
+    /// How many of them may be asks: they count against the room for asks.
+    pub(super) asks: usize,
+    pub(super) completion: Completion,
+}
+
+/// What became of a frame at once.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) submitted: Vec<Submitted>,
+    /// Answers to operations that go nowhere.
+    pub(super) answers: Vec<wire::SessionAnswer>,
+}
+
+impl Taken {
+    fn refuse(&mut self, context: &Context, sequence: u64, error: WireError) {
+        self.answers.push(refusal(context, sequence, error));
+    }
+}
+
+/// An error as the answer to one operation, counted.
+fn refusal(context: &Context, sequence: u64, error: WireError) -> wire::SessionAnswer {
+    context.metrics.refused(error.reason.as_str());
+    wire::SessionAnswer {
+        sequence,
+        answer: Some(Answer::Error(error.to_session())),
+    }
+}
+
+/// Takes a checked frame: reads every operation, and submits those that are right, of which at most
+/// `asks_max` may be asks.
+pub(super) fn take(
+    context: &Context,
+    principal: &Principal,
+    frame: wire::ClientFrame,
+    mut asks_max: usize,
+) -> Taken {
+    let arrived = Instant::now();
+    let caller = Caller {
+        principal,
+        shards: context.shards.identity().shards,
+        wakes: true,
+    };
+    let mut taken = Taken::default();
+    // A client sends a node what that node leads: mostly a few shards.
+    let mut parts: Vec<Part> = Vec::new();
+    for operation in frame.operations {
+        let sequence = operation.sequence;
+        let deadline = Deadline::of(operation.timeout_us, arrived);
+        let operation = match read_operation(operation.operation, caller) {
+            Ok(operation) => operation,
+            Err(violations) => {
+                taken.refuse(context, sequence, violations.into());
+                continue;
+            }
+        };
+        if !gives_back(&operation) {
+            let Some(left) = asks_max.checked_sub(1) else {
+                taken.refuse(context, sequence, too_many_asks());
+                continue;
+            };
+            asks_max = left;
+        }
+        let Some(asked) = Asked::of(sequence, &operation) else {
+            taken.refuse(context, sequence, not_of_a_session());
+            continue;
+        };
+        let shard = context.shards.shard_of(&asked.target);
+        match parts.iter_mut().find(|part| part.shard == shard) {
+            Some(part) => {
+                part.asked.push(asked);
+                part.operations.push(operation);
+                part.deadline = part.deadline.or_later(deadline);
+            }
+            None => parts.push(Part {
+                shard,
+                asked: vec![asked],
+                operations: vec![operation],
+                deadline,
+            }),
+        }
+    }
+    for part in parts {
+        submit(context, part, arrived, &mut taken);
+    }
+    taken
+}
+
+fn too_many_asks() -> WireError {
+    WireError::new(
+        Reason::Overloaded,
+        "the session has too many asks without an answer",
+    )
+    .retry_after(RETRY_HINT_MIN)
+}
+
+fn not_of_a_session() -> WireError {
+    WireError::new(Reason::Internal, "an operation that no session carries")
+}
+
+/// Puts a part into its shard's queue. If the queue is full, asks are refused and the rest, which frees
+/// capacity, has room of its own.
+fn submit(context: &Context, part: Part, arrived: Instant, taken: &mut Taken) {
+    let Part {
+        shard,
+        mut asked,
+        operations,
+        deadline,
+    } = part;
+    let deadline = match deadline {
+        Deadline::At(at) => Some(at),
+        Deadline::None => None,
+    };
+    let asks = operations.iter().filter(|it| !gives_back(it)).count();
+    let refused = match context.shards.enqueue(shard, operations, deadline) {
+        Ok(completion) => {
+            taken.submitted.push(Submitted {
+                shard,
+                arrived,
+                asked,
+                asks,
+                completion,
+            });
+            return;
+        }
+        Err(refused) => refused,
+    };
+    let Refused { error, operations } = refused;
+    let full = matches!(error, SubmitError::Overloaded { .. });
+    if full && asks > 0 && asks < operations.len() {
+        let all = asked.drain(..).zip(operations);
+        let (kept, gone): (Vec<_>, Vec<_>) = all.partition(|(_, it)| gives_back(it));
+        for (ask, _) in gone {
+            taken.refuse(
+                context,
+                ask.sequence,
+                wire_error(error.clone(), &context.shards),
+            );
+        }
+        let (asked, operations) = kept.into_iter().unzip();
+        let part = Part {
+            shard,
+            asked,
+            operations,
+            deadline: deadline.map_or(Deadline::None, Deadline::At),
+        };
+        submit(context, part, arrived, taken);
+        return;
+    }
+    for asked in asked {
+        let error = wire_error(error.clone(), &context.shards);
+        taken.refuse(context, asked.sequence, error);
+    }
+}
+
+impl Asked {
+    /// `None` for operations that no session carries.
+    fn of(sequence: u64, operation: &Operation) -> Option<Asked> {
+        let (target, what) = match operation {
+            Operation::Admit(admit) => {
+                let priority = admit.priority.clone();
+                (&admit.target, What::Admit { priority })
+            }
+            Operation::Release(release) => {
+                let throttled = matches!(release.outcome, CallOutcome::Throttled { .. });
+                (&release.target, What::Release { throttled })
+            }
+            Operation::Cancel(cancel) => (&cancel.target, What::Cancel),
+            Operation::Extend(extend) => (&extend.target, What::Extend),
+            Operation::Report(report) => (&report.target, What::Report),
+            Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => {
+                return None;
+            }
+        };
+        Some(Asked {
+            sequence,
+            target: target.clone(),
+            what,
+        })
+    }
+}
+
+/// The answers to a submission.
+pub(super) fn answers(
+    context: &Context,
+    shard: ShardId,
+    arrived: Instant,
+    asked: Vec<Asked>,
+    result: Result<Vec<Outcome>, SubmitError>,
+) -> Vec<wire::SessionAnswer> {
+    let outcomes = match result {
+        Ok(outcomes) => outcomes,
+        Err(error) => {
+            let refuse = |asked: Asked| {
+                let error = wire_error(error.clone(), &context.shards);
+                refusal(context, asked.sequence, error)
+            };
+            return asked.into_iter().map(refuse).collect();
+        }
+    };
+    let after = arrived.elapsed();
+    let told = asked.into_iter().zip(outcomes);
+    told.map(|(asked, outcome)| {
+        count(context, &asked, &outcome, after);
+        match answer(asked.what.kind(), outcome, &asked.target, shard) {
+            Ok(answer) => wire::SessionAnswer {
+                sequence: asked.sequence,
+                answer: Some(answer),
+            },
+            Err(error) => refusal(context, asked.sequence, error),
+        }
+    })
+    .collect()
+}
+
+fn count(context: &Context, asked: &Asked, outcome: &Outcome, after: Duration) {
+    if let (What::Admit { priority }, Outcome::Admit(decided)) = (&asked.what, outcome) {
+        let metrics = &context.metrics;
+        metrics.decided(&asked.target, priority, decided, after);
+    }
+    let applied = matches!(outcome, Outcome::Release(ReleaseOutcome::Applied));
+    if applied && matches!(asked.what, What::Release { throttled: true }) {
+        context.metrics.throttled(&asked.target);
+    }
+}
