@@ -1,7 +1,7 @@
 //! One attempt of one call: its asks, and what is made of their answers.
 //!
 //! **The client rule** stands here, in [`Asking::use_grant`]. Let `a` be the moment just before the ask
-//! was handed to the connection and `r` the moment its answer was here. The grant's start lies at most
+//! was handed to the session's stream or the connection and `r` the moment its answer was here. The grant's start lies at most
 //! `r - a` before `r + start_in`, so a call that goes out at time `t` is late by at most
 //! `t - a - start_in`. Above the reply window it must not go out. This is checked twice: when the
 //! answer comes, to spare a vain sleep, and as the last thing before the guard is handed out, which
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::limits::{RETRY_IN_MAX, SENDS_PER_DECISION_MAX};
 use crate::retry::{Next, Purpose, Tally, Trouble};
+use crate::waits::Waiting;
 use crate::zone::ZoneKey;
 use crate::{Answer, Error, Ticket};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(crate) struct Asking {
     ticket: Ticket,
     /// True while dropping this must give up what the attempt may have got.
     abandon: bool,
+    /// Set if the caller waits here, so that it can be woken.
+    waiting: Option<Waiting>,
 }
 
 /// How one pass of the loop ended.
@@ -80,6 +83,30 @@ impl Asking {
             call,
             ticket,
             abandon,
+            waiting: None,
+        }
+    }
+
+    /// The caller waits here until its turn: it is woken when that is near.
+    pub(crate) fn wait_here(&mut self) {
+        self.waiting = Some(self.owner.shared.waits.begin(self.ticket.attempt));
+    }
+
+    /// Sleeps for `pause`, or until a wake.
+    pub(crate) async fn rest(&self, pause: Duration) {
+        let resume_at = Instant::now() + pause;
+        let Some(waiting) = &self.waiting else {
+            return tokio::time::sleep_until(resume_at).await;
+        };
+        tokio::select! {
+            biased;
+            spread = waiting.woken() => {
+                let shared = &self.owner.shared;
+                shared.counters.woken.add(1);
+                let jitter = shared.dice.between(Duration::ZERO, spread);
+                tokio::time::sleep_until(resume_at.min(Instant::now() + jitter)).await;
+            }
+            () = tokio::time::sleep_until(resume_at) => {}
         }
     }
 
@@ -186,9 +213,8 @@ impl Asking {
                 let request = self.next_ask(effort.deadline_at)?;
                 let node = shared.node_for(zone);
                 shared.counters.asks.add(1);
-                let asked_at = Instant::now();
-                let answer = shared.send(zone, &node, request, timeout).await;
-                answer.map(|answer| (asked_at, answer))
+                let carried = shared.send_timed(zone, &node, request, timeout).await;
+                carried.map(|carried| (carried.handed_at, carried.answer))
             }
         };
         match sent {
@@ -233,6 +259,7 @@ impl Asking {
             ask,
             // Zero would mean none.
             deadline_us: left.map_or(0, |us| u64::try_from(us).unwrap_or(u64::MAX).max(1)),
+            wake: self.waiting.is_some(),
             ..self.call.ask.clone()
         })
     }

@@ -89,12 +89,14 @@ impl Client {
         asking.decide(deadline_at).await
     }
 
-    /// Waits until the call may start: until it is admitted, rejected, or its deadline passes.
+    /// Waits until the call may start: until it is admitted, rejected, or its deadline passes. Comes back
+    /// when a deferral says so, or earlier if the cluster says that its turn is near.
     ///
     /// Dropping the future gives up its place in line.
     pub async fn admit_wait(&self, call: &Call) -> Result<Guard, Error> {
         let deadline_at = deadline_of(call);
         let mut asking = Asking::new(self.owner.clone(), CheckedCall::new(call)?, None);
+        asking.wait_here();
         loop {
             asking.keep_hold();
             let deferral = match asking.decide(deadline_at).await? {
@@ -104,7 +106,7 @@ impl Client {
             };
             asking.keep_hold();
             let pause = pause_before(&deferral, deadline_at).ok_or(Error::DeadlinePassed)?;
-            tokio::time::sleep(pause).await;
+            asking.rest(pause).await;
         }
     }
 

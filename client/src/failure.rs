@@ -12,6 +12,7 @@ use std::error::Error as _;
 use std::time::Duration;
 use tonic::{Code, ConnectError, Status};
 use weir_proto::error::{Reason, WireError};
+use weir_proto::v1::SessionError;
 
 /// Why a try has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub(crate) enum Failure {
 pub(crate) enum Silence {
     /// The node: its connection failed or broke, or what came back was nothing a node of ours says.
     Node,
+    /// The node, as another call tells that broke in the same session: it is blamed once.
+    Session,
     /// The node, for the whole time of a try. Asking it again costs as much again.
     Hung,
     /// The shard: a node of it said that it cannot commit, or that it does not know what became of it.
@@ -82,6 +85,47 @@ impl Failure {
             may_have_happened: false,
             retry_in: None,
             silence: Silence::Node,
+        }
+    }
+
+    /// The node did not take it up, and is not to blame: the same request may go again at once.
+    pub(crate) fn not_taken_up() -> Failure {
+        Failure::NoAnswer {
+            message: "the session had no room for it, or ended before".to_owned(),
+            may_have_happened: false,
+            retry_in: None,
+            silence: Silence::Caller,
+        }
+    }
+
+    /// Something came back that is no answer.
+    pub(crate) fn unread() -> Failure {
+        Failure::NoAnswer {
+            message: "an answer that says nothing".to_owned(),
+            may_have_happened: true,
+            retry_in: None,
+            silence: Silence::Node,
+        }
+    }
+
+    /// The same, of a request that was certainly not sent.
+    pub(crate) fn of_unsent(mut self) -> Failure {
+        if let Failure::NoAnswer {
+            may_have_happened, ..
+        } = &mut self
+        {
+            *may_have_happened = false;
+        }
+        self
+    }
+
+    /// What the error of a session means.
+    pub(crate) fn of_session(error: SessionError) -> Failure {
+        let code = Code::from_i32(error.code);
+        let message = error.message.clone();
+        match WireError::from_session(error) {
+            Some(error) => Failure::of_reason(error),
+            None => Failure::of_code(&Status::new(code, message)),
         }
     }
 
@@ -185,7 +229,7 @@ impl Failure {
     pub(crate) fn is_nobodys(&self) -> bool {
         match self {
             Failure::NoAnswer {
-                silence: Silence::Node | Silence::Hung,
+                silence: Silence::Node | Silence::Session | Silence::Hung,
                 ..
             } => true,
             Failure::NoAnswer {
@@ -203,7 +247,7 @@ impl Failure {
     pub(crate) fn is_silence(&self) -> bool {
         match self {
             Failure::NoAnswer {
-                silence: Silence::Node | Silence::Hung | Silence::Shard,
+                silence: Silence::Node | Silence::Session | Silence::Hung | Silence::Shard,
                 ..
             } => true,
             Failure::NoAnswer {
@@ -285,6 +329,11 @@ mod tests {
     fn check(error: WireError, repeats: bool, answer: bool, may_have_happened: bool) {
         let reason = error.reason;
         let failure = Failure::of(&error.to_status());
+        let in_session = Failure::of_session(error.to_session());
+        assert_eq!(
+            in_session, failure,
+            "{reason:?} means the same in a session"
+        );
         assert_eq!(failure.is_answer(), answer, "{reason:?} is an answer");
         assert_eq!(
             failure.may_have_happened(),

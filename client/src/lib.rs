@@ -49,10 +49,12 @@ mod options;
 mod retry;
 mod route;
 mod rpc;
+mod session;
 mod shared;
 mod stats;
 mod ticket;
 mod ungated;
+mod waits;
 mod zone;
 
 pub use admin::TargetList;
@@ -62,7 +64,7 @@ pub use client::{Cancellation, Client};
 pub use error::Error;
 pub use grant::{Grant, GrantError};
 pub use guard::{Extension, Guard, Outcome, Settlement};
-pub use options::{Connector, Mode, Options, OptionsError};
+pub use options::{Connector, Mode, Options, OptionsError, Transport};
 pub use stats::Stats;
 pub use ticket::{Ticket, TicketError};
 /// The generated wire types, for operators' requests.

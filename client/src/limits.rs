@@ -71,6 +71,17 @@ pub const BLAME_TO_AVOID: u32 = 4;
 /// while may take a minute to notice that they flow again.
 pub const TRIES_PER_CONNECTION_MAX: u32 = 2;
 
+/// Operations that wait for a frame in one session: every caller of a busy process has one.
+pub const SESSION_QUEUE_MAX: usize = 64 * 1024;
+/// Pause before a session is opened again that could not be opened; doubles up to [`REOPEN_MAX`]. Calls
+/// fail meanwhile, and try another node.
+pub const REOPEN_MIN: Duration = Duration::from_millis(10);
+/// See [`REOPEN_MIN`].
+pub const REOPEN_MAX: Duration = Duration::from_millis(200);
+/// A node that knows no sessions is asked by unary calls for this long, then it may know them.
+pub const UNARY_FOR: Duration = Duration::from_secs(60);
+/// Calls that wait in a session that ended ask again within this: the next leader meets them spread out.
+pub const RESUME_SPREAD: Duration = Duration::from_millis(500);
 /// Longest time a connection may take to be made.
 pub const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long an operator's question to one node may take: nodes ask each other to answer it.

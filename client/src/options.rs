@@ -25,6 +25,17 @@ pub enum Mode {
     Closed,
 }
 
+/// How operations travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Over one stream to each node, which all callers share: several times cheaper at both ends, and
+    /// calls that wait can be woken. Nodes that know no sessions are asked by unary calls.
+    #[default]
+    Session,
+    /// Each as a call of its own: for ways on which long-lived streams do not last.
+    Unary,
+}
+
 /// How a client behaves. Made by [`Options::new`], changed by the methods, checked by
 /// [`crate::Client::new`].
 #[derive(Clone)]
@@ -35,6 +46,7 @@ pub struct Options {
     pub(crate) try_timeout: Duration,
     pub(crate) answer_within: Duration,
     pub(crate) local_share_ppm: u32,
+    pub(crate) transport: Transport,
     pub(crate) connector: Connector,
     pub(crate) random_seed: Option<u64>,
 }
@@ -52,6 +64,7 @@ impl Options {
             try_timeout: Duration::from_millis(250),
             answer_within: Duration::from_millis(500),
             local_share_ppm: 10_000,
+            transport: Transport::Session,
             connector: Arc::new(|endpoint| endpoint.connect_lazy()),
             random_seed: None,
         }
@@ -90,6 +103,12 @@ impl Options {
     /// number of clients.
     pub fn local_share_ppm(mut self, local_share_ppm: u32) -> Options {
         self.local_share_ppm = local_share_ppm;
+        self
+    }
+
+    /// How asks, releases, cancels and extensions travel. Default [`Transport::Session`].
+    pub fn transport(mut self, transport: Transport) -> Options {
+        self.transport = transport;
         self
     }
 
@@ -159,6 +178,7 @@ impl fmt::Debug for Options {
             .field("try_timeout", &self.try_timeout)
             .field("answer_within", &self.answer_within)
             .field("local_share_ppm", &self.local_share_ppm)
+            .field("transport", &self.transport)
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,11 @@
-//! The RPCs a client speaks. tonic's generated clients appear only here.
+//! The RPCs a client speaks. tonic's generated clients appear only here, and where a session is opened.
 
 use crate::limits::ANSWER_BYTES_MAX;
 use std::future::Future;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
+use weir_proto::v1::session_answer::Answer;
+use weir_proto::v1::session_operation::Operation;
 use weir_proto::v1::{
     self, admission_service_client::AdmissionServiceClient,
     cluster_service_client::ClusterServiceClient, targets_service_client::TargetsServiceClient,
@@ -17,15 +19,26 @@ pub(crate) trait Rpc: Clone + Send + Sync + 'static {
     /// True if an answer shows that the shard commits: only then is an outage over.
     const COMMITS: bool;
 
-    /// Sends it once.
+    /// Sends it once, as a call of its own.
     fn send(
         request: Request<Self>,
         channel: Channel,
     ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
+
+    /// What a session carries for it, if it can.
+    fn operation(&self) -> Option<Operation> {
+        None
+    }
+
+    /// The answer, out of a session's.
+    fn read(_: Answer) -> Option<Self::Answer> {
+        None
+    }
 }
 
 macro_rules! rpc {
-    ($($client:ident . $method:ident ( $request:ident ) -> $answer:ident, commits $commits:literal;)*) => {$(
+    ($($client:ident . $method:ident ( $request:ident ) -> $answer:ident, commits $commits:literal
+        $(, in sessions $kind:ident, elsewhere $without:expr)?;)*) => {$(
         impl Rpc for v1::$request {
             type Answer = v1::$answer;
             const COMMITS: bool = $commits;
@@ -34,18 +47,42 @@ macro_rules! rpc {
                 request: Request<Self>,
                 channel: Channel,
             ) -> Result<Response<Self::Answer>, Status> {
+                $(let request = request.map($without);)?
                 let client = $client::new(channel);
                 client.max_decoding_message_size(ANSWER_BYTES_MAX).$method(request).await
             }
+
+            $(
+                fn operation(&self) -> Option<Operation> {
+                    Some(Operation::$kind(self.clone()))
+                }
+
+                fn read(answer: Answer) -> Option<Self::Answer> {
+                    if let Answer::$kind(answer) = answer {
+                        Some(answer)
+                    } else {
+                        None
+                    }
+                }
+            )?
         }
     )*};
 }
 
+/// Nobody can be woken by the answer to a call of its own.
+fn without_wake(ask: v1::AdmitRequest) -> v1::AdmitRequest {
+    v1::AdmitRequest { wake: false, ..ask }
+}
+
 rpc! {
-    AdmissionServiceClient.admit(AdmitRequest) -> AdmitResponse, commits true;
-    AdmissionServiceClient.release(ReleaseRequest) -> ReleaseResponse, commits true;
-    AdmissionServiceClient.cancel(CancelRequest) -> CancelResponse, commits true;
-    AdmissionServiceClient.extend(ExtendRequest) -> ExtendResponse, commits true;
+    AdmissionServiceClient.admit(AdmitRequest) -> AdmitResponse, commits true,
+        in sessions Admit, elsewhere without_wake;
+    AdmissionServiceClient.release(ReleaseRequest) -> ReleaseResponse, commits true,
+        in sessions Release, elsewhere std::convert::identity;
+    AdmissionServiceClient.cancel(CancelRequest) -> CancelResponse, commits true,
+        in sessions Cancel, elsewhere std::convert::identity;
+    AdmissionServiceClient.extend(ExtendRequest) -> ExtendResponse, commits true,
+        in sessions Extend, elsewhere std::convert::identity;
     AdmissionServiceClient.report(ReportRequest) -> ReportResponse, commits true;
     TargetsServiceClient.put_target(PutTargetRequest) -> PutTargetResponse, commits true;
     TargetsServiceClient.get_target(GetTargetRequest) -> GetTargetResponse, commits false;

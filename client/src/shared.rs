@@ -1,6 +1,6 @@
 //! What all clones of a client share, and the two ways to send: once, or until it is delivered.
 
-use crate::connections::Connections;
+use crate::connections::{Carried, Connections};
 use crate::dice::Dice;
 use crate::failure::{Failure, Silence};
 use crate::limits::{BLAME_BROKEN, BLAME_HUNG, FAIR_TRY_MIN};
@@ -11,6 +11,7 @@ use crate::route::{Address, Routes, RoutesError};
 use crate::rpc::Rpc;
 use crate::stats::{Counters, Stats};
 use crate::ungated::Ungated;
+use crate::waits::Waits;
 use crate::zone::Zones;
 use crate::{Error, Options};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tonic::Request;
 use weir_admission::{ShardId, TargetName};
 use weir_proto::v1::{RoutesRequest, RoutesResponse};
 
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     /// Somebody heard that the routes are out of date.
     pub(crate) routes_wanted: AtomicBool,
     pub(crate) dice: Arc<Dice>,
+    /// Calls that can be woken.
+    pub(crate) waits: Arc<Waits>,
     routes: Mutex<Routes>,
     connections: Connections,
     /// Held by the one call that asks for the routes while all wait for them.
@@ -66,6 +68,13 @@ pub(crate) struct Undelivered {
 impl Shared {
     pub(crate) fn new(options: Options, routes: Routes, dice: Dice, now: Instant) -> Shared {
         let dice = Arc::new(dice);
+        let waits = Arc::new(Waits::default());
+        let connections = Connections::new(
+            options.connector.clone(),
+            options.transport,
+            dice.clone(),
+            waits.clone(),
+        );
         Shared {
             counters: Counters::default(),
             zones: Zones::new(options.ungated_after, options.mode, dice.clone(), now),
@@ -77,7 +86,8 @@ impl Shared {
             routes_wanted: AtomicBool::new(false),
             dice,
             routes: Mutex::new(routes),
-            connections: Connections::new(options.connector.clone()),
+            waits,
+            connections,
             asking_routes: tokio::sync::Mutex::new(()),
             options,
         }
@@ -107,6 +117,18 @@ impl Shared {
         message: R,
         timeout: Duration,
     ) -> Result<R::Answer, Failure> {
+        let carried = self.send_timed(shard, address, message, timeout).await;
+        carried.map(|carried| carried.answer)
+    }
+
+    /// As [`Shared::send`], telling when the request was handed over.
+    pub(crate) async fn send_timed<R: Rpc>(
+        &self,
+        shard: Option<ShardId>,
+        address: &Address,
+        message: R,
+        timeout: Duration,
+    ) -> Result<Carried<R::Answer>, Failure> {
         let sent = self.send_unjudged(shard, address, message, timeout).await;
         let answered = match &sent {
             Ok(_) => R::COMMITS,
@@ -125,22 +147,14 @@ impl Shared {
         address: &Address,
         message: R,
         timeout: Duration,
-    ) -> Result<R::Answer, Failure> {
-        let channel = match self.connections.to(address) {
-            Ok(channel) => channel,
-            Err(reason) => return Err(self.heard(shard, address, Failure::unsendable(reason))),
-        };
-        let mut request = Request::new(message);
-        // The node drops work that nobody waits for any more.
-        request.set_timeout(timeout);
+    ) -> Result<Carried<R::Answer>, Failure> {
         let sent_at = Instant::now();
-        let failure = match tokio::time::timeout(timeout, R::send(request, channel)).await {
-            Ok(Ok(response)) => {
+        let failure = match self.connections.carry(address, message, timeout).await {
+            Ok(carried) => {
                 self.node_answered(address);
-                return Ok(response.into_inner());
+                return Ok(carried);
             }
-            Ok(Err(status)) => Failure::of(&status),
-            Err(_) => Failure::timed_out(timeout),
+            Err(failure) => failure,
         };
         // The connection has a timer of its own, which may be first to say that time is up.
         let timed_out = failure.is_nobodys() && sent_at.elapsed() >= timeout;
@@ -186,15 +200,24 @@ impl Shared {
                 true
             }
             Failure::NoAnswer {
-                silence: silence @ (Silence::Node | Silence::Hung),
+                silence: Silence::Node,
                 ..
             } => {
-                let blame = if *silence == Silence::Hung {
-                    BLAME_HUNG
-                } else {
-                    BLAME_BROKEN
-                };
-                lock(&self.routes).missing(shard, address, blame, now);
+                lock(&self.routes).missing(shard, address, BLAME_BROKEN, now);
+                true
+            }
+            Failure::NoAnswer {
+                silence: Silence::Session,
+                ..
+            } => {
+                lock(&self.routes).missing(shard, address, 0, now);
+                true
+            }
+            Failure::NoAnswer {
+                silence: Silence::Hung,
+                ..
+            } => {
+                lock(&self.routes).missing(shard, address, BLAME_HUNG, now);
                 true
             }
             Failure::NoAnswer {
@@ -348,6 +371,7 @@ impl Shared {
             deferred: counters.deferred.get(),
             deferred_locally: counters.deferred_locally.get(),
             rejected: counters.rejected.get(),
+            woken: counters.woken.get(),
             asks: counters.asks.get(),
             retries: counters.retries.get(),
             late_answers: counters.late_answers.get(),

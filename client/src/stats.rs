@@ -13,6 +13,8 @@ pub struct Stats {
     pub deferred_locally: u64,
     /// Rejections.
     pub rejected: u64,
+    /// Times that a waiting call was woken before its deferral had passed.
+    pub woken: u64,
     /// Asks sent; over `admitted` it tells what an admission costs.
     pub asks: u64,
     /// Sends repeated, of any kind.
@@ -52,6 +54,7 @@ pub(crate) struct Counters {
     pub(crate) deferred: Counter,
     pub(crate) deferred_locally: Counter,
     pub(crate) rejected: Counter,
+    pub(crate) woken: Counter,
     pub(crate) asks: Counter,
     pub(crate) retries: Counter,
     pub(crate) late_answers: Counter,

@@ -1,7 +1,7 @@
 //! What operators ask.
 
-use crate::fake::{Fake, NODES, SHARDS, address};
-use crate::net::Link;
+use super::fake::{Fake, NODES, SHARDS, address};
+use super::net::Link;
 use weir_client::wire::Policy;
 use weir_client::{Client, Error, Options};
 

@@ -1,6 +1,6 @@
 //! No grant goes out later than its reply window allows.
 
-use crate::fake::{Act, Fake, admit, numbers};
+use super::fake::{Act, Fake, admit, numbers};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_client::{Answer, Call, Client, Origin};

@@ -3,7 +3,8 @@
 //! It keeps to the numbering of the real rules as far as a client can notice: a higher number decides
 //! anew and undoes what the attempt held, the same or a lower one is stale.
 
-use crate::net::{Link, Net};
+use super::net::{Link, Net};
+use super::streams::Opened;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use weir_proto::error::{LeaderHint, Reason, WireError};
 use weir_proto::v1::admission_service_server::{AdmissionService, AdmissionServiceServer};
 use weir_proto::v1::admit_response::Decision;
 use weir_proto::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
+use weir_proto::v1::session_service_server::SessionServiceServer;
 use weir_proto::v1::targets_service_server::{TargetsService, TargetsServiceServer};
 use weir_proto::v1::*;
 
@@ -86,6 +88,12 @@ pub(crate) struct World {
     pub(crate) highest: BTreeMap<u64, u32>,
     /// The asks whose grants a test used, by attempt.
     pub(crate) used: BTreeMap<u64, u32>,
+    /// Whether nodes that start from now on know sessions.
+    pub(crate) knows_sessions: bool,
+    /// What a node allows in a session.
+    pub(crate) in_flight: u32,
+    /// Every session that was opened.
+    pub(crate) sessions: Vec<Opened>,
     addresses: Vec<String>,
     next_index: u64,
 }
@@ -105,15 +113,25 @@ pub(crate) struct Fake {
 }
 
 #[derive(Clone)]
-struct Node {
-    id: u64,
+pub(crate) struct Node {
+    pub(crate) id: u64,
     world: Arc<Mutex<World>>,
 }
 
 impl Fake {
     /// Three nodes that are up; the first one leads and admits everything.
     pub(crate) fn start() -> Fake {
+        Fake::start_nodes(true)
+    }
+
+    /// The same, of nodes that know no sessions.
+    pub(crate) fn start_without_sessions() -> Fake {
+        Fake::start_nodes(false)
+    }
+
+    fn start_nodes(knows_sessions: bool) -> Fake {
         let fake = Fake::new(NODES.map(str::to_owned).to_vec());
+        fake.world().knows_sessions = knows_sessions;
         for (at, address) in NODES.iter().enumerate() {
             let incoming = ReceiverStream::new(fake.net.listen(address));
             let server = fake.server(at as u64 + 1);
@@ -146,6 +164,9 @@ impl Fake {
             granted: BTreeMap::new(),
             highest: BTreeMap::new(),
             used: BTreeMap::new(),
+            knows_sessions: true,
+            in_flight: 1_024,
+            sessions: Vec::new(),
             addresses,
             next_index: 1,
         };
@@ -166,8 +187,11 @@ impl Fake {
             id,
             world: self.world.clone(),
         };
+        let sessions = self.world().knows_sessions;
+        let sessions = sessions.then(|| SessionServiceServer::new(node.clone()));
         Server::builder()
             .add_service(AdmissionServiceServer::new(node.clone()))
+            .add_optional_service(sessions)
             .add_service(TargetsServiceServer::new(node.clone()))
             .add_service(ClusterServiceServer::new(node))
     }
@@ -188,7 +212,9 @@ impl Fake {
     }
 
     pub(crate) fn options(&self) -> Options {
-        Options::new(NODES).connector(self.net.connector())
+        Options::new(NODES)
+            .connector(self.net.connector())
+            .transport(super::TRANSPORT)
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -303,7 +329,7 @@ fn rejected(reason: RejectReason) -> Decision {
 }
 
 impl Node {
-    fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap()
     }
 

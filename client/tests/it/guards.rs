@@ -1,7 +1,7 @@
 //! What becomes of a guard.
 
-use crate::fake::{Fake, NODES};
-use crate::net::Link;
+use super::fake::{Fake, NODES};
+use super::net::Link;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -212,7 +212,7 @@ async fn a_grant_can_be_settled_by_another_process() {
 #[tokio::test(start_paused = true)]
 async fn a_place_is_cancelled_by_its_ticket() {
     let fake = Fake::start();
-    fake.acts([crate::fake::Act::Defer {
+    fake.acts([super::fake::Act::Defer {
         retry_in_us: 1_000_000,
     }]);
     let client = fake.client();

@@ -1,7 +1,7 @@
 //! The local mode: a share of the cap last seen, and nothing without one.
 
-use crate::fake::Fake;
-use crate::net::Link;
+use super::fake::Fake;
+use super::net::Link;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_client::wire::{Limit, Policy};

@@ -1,7 +1,7 @@
 //! An outage is one warning when it begins and one line when it ends, however many calls meet it.
 
-use crate::fake::Fake;
-use crate::net::Link;
+use super::fake::Fake;
+use super::net::Link;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

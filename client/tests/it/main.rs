@@ -1,4 +1,5 @@
-//! The client against a cluster that misbehaves on purpose.
+//! The client against a cluster that misbehaves on purpose: everything twice, over sessions and by unary
+//! calls.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -6,16 +7,54 @@
     clippy::wildcard_enum_match_arm,
     reason = "a test that panics has failed, helpers included"
 )]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "every test runs over both transports, by the same text"
+)]
 
-mod admin;
-mod client_rule;
-mod fake;
-mod guards;
-mod local_share;
-mod logs;
-mod net;
-mod outage;
-mod property;
-mod retries;
-mod routing;
-mod tcp;
+/// Every test module, with a transport that its clients use.
+macro_rules! over {
+    ($transport:ident, $($module:ident;)*) => {
+        const TRANSPORT: weir_client::Transport = weir_client::Transport::$transport;
+        $(mod $module;)*
+    };
+}
+
+#[path = "."]
+mod session {
+    over! { Session,
+        admin;
+        client_rule;
+        fake;
+        guards;
+        local_share;
+        logs;
+        net;
+        outage;
+        property;
+        retries;
+        routing;
+        shared;
+        streams;
+        tcp;
+        wakes;
+    }
+}
+
+#[path = "."]
+#[allow(dead_code, reason = "the fake can do more than unary calls need")]
+mod unary {
+    over! { Unary,
+        client_rule;
+        fake;
+        guards;
+        local_share;
+        net;
+        outage;
+        property;
+        retries;
+        routing;
+        streams;
+        tcp;
+    }
+}

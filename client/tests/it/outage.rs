@@ -1,7 +1,7 @@
 //! When the cluster does not answer: deferrals first, then the mode, and one report at the end.
 
-use crate::fake::{Act, Fake, admit};
-use crate::net::Link;
+use super::fake::{Act, Fake, admit};
+use super::net::Link;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::task::JoinSet;

@@ -1,8 +1,8 @@
 //! Whatever the cluster does: for one attempt at most one answer is used, it is the answer to the highest
 //! number sent, it is used in time, and what went out without an answer is reported once.
 
-use crate::fake::{Act, Fake, address, admit};
-use crate::net::Link;
+use super::fake::{Act, Fake, address, admit};
+use super::net::Link;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;

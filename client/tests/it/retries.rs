@@ -1,6 +1,6 @@
 //! One attempt, its numbers, and what is never repeated.
 
-use crate::fake::{Act, Fake, admit, numbers};
+use super::fake::{Act, Fake, admit, numbers};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;

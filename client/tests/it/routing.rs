@@ -1,7 +1,7 @@
 //! A client finds the leader, whatever it was told and whatever happens to it.
 
-use crate::fake::{Fake, NODES, address};
-use crate::net::Link;
+use super::fake::{Fake, NODES, address};
+use super::net::Link;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_client::{Answer, Call, Client, Error, Options};

@@ -1,6 +1,6 @@
 //! Over real sockets: what the network in memory cannot show.
 
-use crate::fake::Fake;
+use super::fake::Fake;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ async fn free_address() -> SocketAddr {
 async fn a_node_dies_and_comes_back() {
     let address = free_address().await;
     let fake = Fake::new(vec![address.to_string()]);
-    let options = Options::new([address.to_string()]).ungated_after(Duration::from_millis(300));
+    let options = Options::new([address.to_string()]).transport(super::TRANSPORT).ungated_after(Duration::from_millis(300));
     let client = Client::new(options).unwrap();
     let node = Node::serve(&fake, address);
     let guard = client
@@ -99,10 +99,10 @@ async fn something_else_on_the_port_is_no_answer() {
         }
     });
     let seed = [address.to_string()];
-    let open = Options::new(seed.clone()).ungated_after(Duration::ZERO);
+    let open = Options::new(seed.clone()).transport(super::TRANSPORT).ungated_after(Duration::ZERO);
     let client = Client::new(open).unwrap();
     assert!(client.admit_wait(&call()).await.unwrap().is_ungated());
-    let closed = Options::new(seed)
+    let closed = Options::new(seed).transport(super::TRANSPORT)
         .ungated_after(Duration::ZERO)
         .mode(Mode::Closed);
     let client = Client::new(closed).unwrap();
@@ -113,7 +113,7 @@ async fn something_else_on_the_port_is_no_answer() {
 #[tokio::test]
 async fn nothing_on_the_port_is_no_answer() {
     let address = free_address().await;
-    let options = Options::new([address.to_string()]).ungated_after(Duration::ZERO);
+    let options = Options::new([address.to_string()]).transport(super::TRANSPORT).ungated_after(Duration::ZERO);
     let client = Client::new(options).unwrap();
     assert!(client.admit_wait(&call()).await.unwrap().is_ungated());
 }
