@@ -101,33 +101,35 @@ impl Connections {
         timeout: Duration,
     ) -> Result<Carried<R::Answer>, Failure> {
         let until = Instant::now() + timeout;
-        let operation = match self.transport {
-            Transport::Session => message.operation(),
-            Transport::Unary => None,
-        };
+        let sessions = self.transport == Transport::Session && R::IN_SESSIONS;
         let (channel, way) = {
             let mut open = lock(&self.open);
             let (connection, next_session) = self.connection(&mut open, address)?;
-            let way = match &operation {
-                Some(_) => self.way(connection, next_session, Instant::now()),
-                None => Way::Unary,
+            let way = if sessions {
+                self.way(connection, next_session, Instant::now())
+            } else {
+                Way::Unary
             };
             (connection.channel.clone(), way)
         };
-        if let Some(operation) = operation {
-            match way {
-                Way::Closed(failure) => return Err(failure),
-                Way::Session(caller) => match caller.call(operation, timeout).await {
-                    Ok(Heard { handed_at, answer }) => {
+        let message = match way {
+            Way::Unary => message,
+            Way::Closed(failure) => return Err(failure),
+            Way::Session(caller) => {
+                // Only a session that is not open yet may turn out not to exist.
+                let spare = (!caller.is_open()).then(|| message.clone());
+                let operation = message.operation().ok_or_else(Failure::unread)?;
+                match (caller.call(operation, timeout).await, spare) {
+                    (Ok(Heard { handed_at, answer }), _) => {
                         let answer = R::read(answer).ok_or_else(Failure::unread)?;
                         return Ok(Carried { handed_at, answer });
                     }
-                    Err(Unheard::Failed(failure)) => return Err(failure),
-                    Err(Unheard::Unimplemented) => {}
-                },
-                Way::Unary => {}
+                    (Err(Unheard::Failed(failure)), _) => return Err(failure),
+                    (Err(Unheard::Unimplemented), Some(message)) => message,
+                    (Err(Unheard::Unimplemented), None) => return Err(Failure::not_taken_up()),
+                }
             }
-        }
+        };
         let handed_at = Instant::now();
         let left = until.saturating_duration_since(handed_at);
         let mut request = Request::new(message);

@@ -25,8 +25,11 @@ pub(crate) trait Rpc: Clone + Send + Sync + 'static {
         channel: Channel,
     ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
 
-    /// What a session carries for it, if it can.
-    fn operation(&self) -> Option<Operation> {
+    /// True if sessions carry it.
+    const IN_SESSIONS: bool = false;
+
+    /// What a session carries for it.
+    fn operation(self) -> Option<Operation> {
         None
     }
 
@@ -53,8 +56,10 @@ macro_rules! rpc {
             }
 
             $(
-                fn operation(&self) -> Option<Operation> {
-                    Some(Operation::$kind(self.clone()))
+                const IN_SESSIONS: bool = true;
+
+                fn operation(self) -> Option<Operation> {
+                    Some(Operation::$kind(self))
                 }
 
                 fn read(answer: Answer) -> Option<Self::Answer> {

@@ -103,6 +103,11 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// True once the node said hello.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.shared.lane).was_open()
+    }
+
     /// Sends one operation and waits at most `timeout` for its answer.
     pub(crate) async fn call(
         &self,

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use weir_admission::{AdmitOutcome, Micros, PriorityName, TargetName};
@@ -89,6 +89,15 @@ impl Default for BatchMetrics {
             commit: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
         }
     }
+}
+
+/// Where the last decisions were counted. They come in batches, mostly of one target: to find the counter
+/// anew for each would cost as much as to answer it.
+#[derive(Debug, Default)]
+pub struct LastDecisions {
+    of: Option<(TargetName, PriorityName)>,
+    /// By outcome.
+    counters: BTreeMap<&'static str, Counter>,
 }
 
 /// The names that have a series of their own.
@@ -218,6 +227,24 @@ impl Metrics {
         outcome: &AdmitOutcome,
         after: Duration,
     ) {
+        self.decided_after(
+            &mut LastDecisions::default(),
+            target,
+            priority,
+            outcome,
+            after,
+        );
+    }
+
+    /// The same, after another decision.
+    pub fn decided_after(
+        &self,
+        last: &mut LastDecisions,
+        target: &TargetName,
+        priority: &PriorityName,
+        outcome: &AdmitOutcome,
+        after: Duration,
+    ) {
         let kind = match outcome {
             AdmitOutcome::Admitted(_) => "admitted",
             AdmitOutcome::Deferred(deferred) => {
@@ -226,6 +253,24 @@ impl Metrics {
             }
             AdmitOutcome::Rejected(_) => "rejected",
         };
+        let alike = |(of, at): &(TargetName, PriorityName)| of == target && at == priority;
+        if !last.of.as_ref().is_some_and(alike) {
+            last.of = Some((target.clone(), priority.clone()));
+            last.counters.clear();
+        }
+        last.counters
+            .entry(kind)
+            .or_insert_with(|| self.decision_counter(target, priority, kind))
+            .inc();
+        self.admit_duration.observe(after.as_secs_f64());
+    }
+
+    fn decision_counter(
+        &self,
+        target: &TargetName,
+        priority: &PriorityName,
+        kind: &'static str,
+    ) -> Counter {
         let known = {
             let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
             admit_series(&mut series.decisions, (target.clone(), priority.clone()))
@@ -243,8 +288,7 @@ impl Metrics {
             },
             outcome: kind,
         };
-        self.decisions.get_or_create(&labels).inc();
-        self.admit_duration.observe(after.as_secs_f64());
+        self.decisions.get_or_create_owned(&labels)
     }
 
     /// A provider refused a granted call.

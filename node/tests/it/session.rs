@@ -1,5 +1,6 @@
 //! Sessions: many operations over one stream.
 
+mod callers;
 mod equal;
 mod raw;
 

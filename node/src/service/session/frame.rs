@@ -3,6 +3,7 @@
 use super::Context;
 use crate::batch::{Completion, Refused, SubmitError, gives_back};
 use crate::limits::RETRY_HINT_MIN;
+use crate::metrics::LastDecisions;
 use crate::service::wire_error;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -49,30 +50,18 @@ struct Part {
     shard: ShardId,
     asked: Vec<Asked>,
     operations: Vec<Operation>,
-    deadline: Deadline,
+    deadline: Option<Instant>,
 }
 
-/// The longest deadline of several operations.
-#[derive(Clone, Copy)]
-enum Deadline {
-    None,
-    At(Instant),
+/// When nobody waits for an operation any more; `None` if somebody always does.
+fn deadline_of(timeout_us: u64, now: Instant) -> Option<Instant> {
+    let timeout = (timeout_us > 0).then(|| Duration::from_micros(timeout_us))?;
+    now.checked_add(timeout)
 }
 
-impl Deadline {
-    fn of(timeout_us: u64, now: Instant) -> Deadline {
-        match now.checked_add(Duration::from_micros(timeout_us)) {
-            Some(at) if timeout_us > 0 => Deadline::At(at),
-            Some(_) | None => Deadline::None,
-        }
-    }
-
-    fn or_later(self, other: Deadline) -> Deadline {
-        match (self, other) {
-            (Deadline::At(one), Deadline::At(two)) => Deadline::At(one.max(two)),
-            (Deadline::None, _) | (_, Deadline::None) => Deadline::None,
-        }
-    }
+/// When nobody waits for either of two operations any more.
+fn longest(one: Option<Instant>, two: Option<Instant>) -> Option<Instant> {
+    Some(one?.max(two?))
 }
 
 /// A submission on its way.
@@ -127,7 +116,7 @@ pub(super) fn take(
     let mut parts: Vec<Part> = Vec::new();
     for operation in frame.operations {
         let sequence = operation.sequence;
-        let deadline = Deadline::of(operation.timeout_us, arrived);
+        let deadline = deadline_of(operation.timeout_us, arrived);
         let operation = match read_operation(operation.operation, caller) {
             Ok(operation) => operation,
             Err(violations) => {
@@ -151,7 +140,7 @@ pub(super) fn take(
             Some(part) => {
                 part.asked.push(asked);
                 part.operations.push(operation);
-                part.deadline = part.deadline.or_later(deadline);
+                part.deadline = longest(part.deadline, deadline);
             }
             None => parts.push(Part {
                 shard,
@@ -188,10 +177,6 @@ fn submit(context: &Context, part: Part, arrived: Instant, taken: &mut Taken) {
         operations,
         deadline,
     } = part;
-    let deadline = match deadline {
-        Deadline::At(at) => Some(at),
-        Deadline::None => None,
-    };
     let asks = operations.iter().filter(|it| !gives_back(it)).count();
     let refused = match context.shards.enqueue(shard, operations, deadline) {
         Ok(completion) => {
@@ -223,7 +208,7 @@ fn submit(context: &Context, part: Part, arrived: Instant, taken: &mut Taken) {
             shard,
             asked,
             operations,
-            deadline: deadline.map_or(Deadline::None, Deadline::At),
+            deadline,
         };
         submit(context, part, arrived, taken);
         return;
@@ -268,6 +253,7 @@ pub(super) fn answers(
     arrived: Instant,
     asked: Vec<Asked>,
     result: Result<Vec<Outcome>, SubmitError>,
+    last: &mut LastDecisions,
 ) -> Vec<wire::SessionAnswer> {
     let outcomes = match result {
         Ok(outcomes) => outcomes,
@@ -282,7 +268,7 @@ pub(super) fn answers(
     let after = arrived.elapsed();
     let told = asked.into_iter().zip(outcomes);
     told.map(|(asked, outcome)| {
-        count(context, &asked, &outcome, after);
+        count(context, &asked, &outcome, after, last);
         match answer(asked.what.kind(), outcome, &asked.target, shard) {
             Ok(answer) => wire::SessionAnswer {
                 sequence: asked.sequence,
@@ -294,10 +280,16 @@ pub(super) fn answers(
     .collect()
 }
 
-fn count(context: &Context, asked: &Asked, outcome: &Outcome, after: Duration) {
+fn count(
+    context: &Context,
+    asked: &Asked,
+    outcome: &Outcome,
+    after: Duration,
+    last: &mut LastDecisions,
+) {
     if let (What::Admit { priority }, Outcome::Admit(decided)) = (&asked.what, outcome) {
         let metrics = &context.metrics;
-        metrics.decided(&asked.target, priority, decided, after);
+        metrics.decided_after(last, &asked.target, priority, decided, after);
     }
     let applied = matches!(outcome, Outcome::Release(ReleaseOutcome::Applied));
     if applied && matches!(asked.what, What::Release { throttled: true }) {

@@ -7,7 +7,7 @@ use crate::batch::Answer;
 use crate::limits::{
     SESSION_ASKS_MAX, SESSION_HELLO_WITHIN, SESSION_IDLE_MAX, SESSION_OPERATIONS_MAX,
 };
-use crate::metrics::OpenSession;
+use crate::metrics::{LastDecisions, OpenSession};
 use crate::wakes::Waiters;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -36,6 +36,7 @@ pub(super) struct Session {
     operations: usize,
     asks: usize,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
+    decisions: LastDecisions,
     _open: OpenSession,
 }
 
@@ -86,6 +87,7 @@ impl Session {
             operations: 0,
             asks: 0,
             flights: FuturesUnordered::new(),
+            decisions: LastDecisions::default(),
             _open: open,
         }
     }
@@ -266,7 +268,8 @@ impl Session {
         } = landed;
         self.operations = self.operations.saturating_sub(asked.len());
         self.asks = self.asks.saturating_sub(asks);
-        let answers = frame::answers(&self.context, shard, arrived, asked, answer);
+        let last = &mut self.decisions;
+        let answers = frame::answers(&self.context, shard, arrived, asked, answer, last);
         self.outbox.answers(answers)
     }
 }
