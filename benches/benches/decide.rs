@@ -21,6 +21,10 @@ use weir_admission::{
     PutPolicy, Release, Stamp, State, TargetName, TenantName,
 };
 
+/// The allocator of the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const TENANTS: [usize; 3] = [10, 1_000, 100_000];
 const REQUESTS_PER_MINUTE: u64 = 600_000;
 /// Cluster time from one slot to the next, with the guard of a minute's limit.
