@@ -25,6 +25,7 @@ fn ask(view: &TargetView, tenant: &str, id: &str, priority: usize, parts: [u64; 
         labels_digest: 0,
         deadline: None,
         dry_run: false,
+        wake: false,
     }
 }
 

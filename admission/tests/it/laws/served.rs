@@ -30,6 +30,7 @@ fn ask(state: &State, place: usize, call: &Call, ask: u32) -> Operation {
         labels_digest: 0,
         deadline: None,
         dry_run: false,
+        wake: false,
     }))
 }
 

@@ -199,6 +199,7 @@ impl Run<'_> {
             labels_digest: 0,
             deadline: None,
             dry_run: false,
+            wake: false,
         }
     }
 
