@@ -65,8 +65,16 @@ pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(300);
 /// Waiters of one node that are woken when their turn is near: the lines of some full targets. Further
 /// ones come back by the clock.
 pub const WAKES_MAX: usize = 256 * 1024;
-/// Wakes that came before their waiter was known here: those of the entries that were just applied.
-pub const WAKES_EARLY_MAX: usize = 4096;
+/// How often the rules are asked whose turn is near: a small part of the horizon within which a turn counts
+/// as near.
+pub const WAKE_INTERVAL: Duration = Duration::from_millis(5);
+/// Lines that are looked at each time; with more lines each one's turn comes a little later.
+pub const WAKE_LINES_MAX: usize = 256;
+/// Tickets of one line that are looked at each time: more than a horizon's calls at ten thousand a second.
+pub const WAKE_NEAR_MAX: usize = 512;
+/// Who was told to wait is told to ask again no sooner than this: should the rules' hint and their answer
+/// differ, it costs an ask in this time and not one at every look.
+pub const WAKE_REST: Duration = Duration::from_millis(20);
 /// Waiters of a shard that is no longer led here come back within this: a fleet that comes at one moment
 /// meets a leader that has just begun.
 pub const WAKE_SPREAD: Duration = Duration::from_millis(500);
@@ -111,7 +119,6 @@ const _: () = assert!(SUBMISSION_OPERATIONS_MAX <= ENTRY_OPERATIONS_MAX);
 // A frame that belongs to one shard is one submission.
 const _: () = assert!(FRAME_OPERATIONS_MAX == SUBMISSION_OPERATIONS_MAX);
 const _: () = assert!(SESSION_ASKS_MAX + FRAME_OPERATIONS_MAX <= SESSION_OPERATIONS_MAX);
-const _: () = assert!(WAKES_EARLY_MAX >= ENTRIES_IN_FLIGHT_MAX * ENTRY_OPERATIONS_MAX);
 const _: () = assert!(ENTRY_OPERATIONS_WORTH <= ENTRY_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_RESERVED >= SUBMISSION_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED);

@@ -1,16 +1,39 @@
-//! Who is told that its turn is near: connected waiters, by the key of their admission.
+//! Who is told that its turn is near: connected waiters, by their place in line.
 //!
-//! The rules name the admissions whose turn is near; this node tells their sessions, if it knows them.
-//! Nothing depends on a wake: a waiter that hears none comes back by the clock. So the registry forgets
-//! what does not fit, and a session that ends takes its waiters with it.
+//! The rules say whose turn is near ([`weir_raft::Group::near`]); this node asks them every few
+//! milliseconds while anybody waits here, and tells the sessions. Nothing depends on a wake: a waiter that
+//! hears none comes back by the clock. So the registry forgets what does not fit, and a session that ends
+//! takes its waiters with it.
 
-use crate::limits::{WAKE_SPREAD, WAKES_EARLY_MAX, WAKES_MAX};
+use crate::limits::{
+    WAKE_INTERVAL, WAKE_LINES_MAX, WAKE_NEAR_MAX, WAKE_REST, WAKE_SPREAD, WAKES_MAX,
+};
 use crate::shards::Shards;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weir_admission::ShardId;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use weir_admission::{ShardId, TargetName};
+
+/// The waiting line of one target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    /// The target's shard.
+    pub shard: ShardId,
+    /// The target.
+    pub target: TargetName,
+}
+
+/// A place in a line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    /// The line.
+    pub line: Line,
+    /// Number of the ticket.
+    pub ticket: u64,
+}
 
 /// How a session is told.
 pub trait Waker: Send + Sync {
@@ -22,38 +45,53 @@ pub trait Waker: Send + Sync {
 #[derive(Clone, Default)]
 pub struct Wakes {
     registry: Arc<Mutex<Registry>>,
+    /// Told when somebody waits again.
+    waiting: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Registry {
-    /// By the key of their admission.
-    waiters: BTreeMap<u128, Waiter>,
+    waiters: BTreeMap<Seat, Waiter>,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
-    /// Keys whose turn came before their deferral was told to its session, oldest first. An outcome and
-    /// the wakes that follow it take different ways, and the wake's is shorter.
-    early: VecDeque<u128>,
 }
 
 struct Waiter {
     session: u64,
     attempt: u64,
-    shard: ShardId,
+    since: Instant,
 }
 
 struct Session {
     waker: Arc<dyn Waker>,
-    /// Its waiters, by attempt.
-    waiting: BTreeSet<(u64, u128)>,
+    /// Its waiters, by attempt: one seat each, unless a client gave one name to several calls.
+    waiting: BTreeMap<u64, BTreeSet<Seat>>,
 }
 
 impl Registry {
     /// Forgets a waiter, and tells whom to wake.
-    fn take(&mut self, key: u128) -> Option<(Arc<dyn Waker>, u64)> {
-        let waiter = self.waiters.remove(&key)?;
+    fn take(&mut self, seat: &Seat) -> Option<(Arc<dyn Waker>, u64)> {
+        let waiter = self.waiters.remove(seat)?;
         let session = self.sessions.get_mut(&waiter.session)?;
-        session.waiting.remove(&(waiter.attempt, key));
+        if let Some(seats) = session.waiting.get_mut(&waiter.attempt) {
+            seats.remove(seat);
+            if seats.is_empty() {
+                session.waiting.remove(&waiter.attempt);
+            }
+        }
         Some((session.waker.clone(), waiter.attempt))
+    }
+
+    /// The first line with waiters after another one, in order.
+    fn next_line(&self, after: Option<&Line>) -> Option<&Line> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let last = after.map(|line| Seat {
+            line: line.clone(),
+            ticket: u64::MAX,
+        });
+        let from = last.as_ref().map_or(Unbounded, Excluded);
+        let next = self.waiters.range((from, Unbounded)).next();
+        next.map(|(seat, _)| &seat.line)
     }
 }
 
@@ -63,24 +101,21 @@ impl Wakes {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of these admissions is near. To be called after the outcomes of the entry that said so
-    /// were handed out.
-    pub fn due(&self, keys: &[u128]) {
-        if keys.is_empty() {
-            return;
-        }
-        let mut woken = Vec::with_capacity(keys.len());
+    /// The turn of these tickets is near: tells those who wait with them, once. Who came a moment ago was
+    /// just told to wait, and rests a little before it asks again.
+    pub fn due(&self, line: &Line, tickets: &[u64]) {
+        let rested = Instant::now().checked_sub(WAKE_REST);
+        let mut woken = Vec::new();
         {
             let mut registry = self.registry();
-            for key in keys {
-                match registry.take(*key) {
-                    Some(waiter) => woken.push(waiter),
-                    None => {
-                        registry.early.push_back(*key);
-                        if registry.early.len() > WAKES_EARLY_MAX {
-                            registry.early.pop_front();
-                        }
-                    }
+            for ticket in tickets {
+                let seat = Seat {
+                    line: line.clone(),
+                    ticket: *ticket,
+                };
+                let waiter = registry.waiters.get(&seat);
+                if waiter.is_some_and(|waiter| rested.is_none_or(|at| waiter.since <= at)) {
+                    woken.extend(registry.take(&seat));
                 }
             }
         }
@@ -89,17 +124,57 @@ impl Wakes {
         }
     }
 
+    /// Lines with waiters, at most `most`, from the one after `after` on and round again.
+    fn lines(&self, after: Option<Line>, most: usize) -> Vec<Line> {
+        let registry = self.registry();
+        let mut lines: Vec<Line> = Vec::new();
+        let mut from = after.as_ref();
+        let mut turned = false;
+        while lines.len() < most {
+            match registry.next_line(from) {
+                Some(next) if lines.first() == Some(next) => break,
+                Some(next) => {
+                    lines.push(next.clone());
+                    from = Some(next);
+                }
+                None if turned => break,
+                None => (from, turned) = (None, true),
+            }
+        }
+        lines
+    }
+
+    /// Tells waiters of their turn, for as long as the node runs.
+    pub async fn watch(self, shards: Shards) {
+        let mut last = None;
+        loop {
+            if self.waiting() == 0 {
+                self.waiting.notified().await;
+            }
+            tokio::time::sleep(WAKE_INTERVAL).await;
+            for line in self.lines(last.take(), WAKE_LINES_MAX) {
+                let group = shards.groups().group(line.shard);
+                if let Some(near) = group.and_then(|group| group.near(&line.target, WAKE_NEAR_MAX))
+                {
+                    self.due(&line, &near);
+                }
+                last = Some(line);
+            }
+        }
+    }
+
     /// The shard is no longer led here: its waiters hear nothing more and should ask its new leader.
     pub fn moved(&self, shard: ShardId) {
         let woken: Vec<_> = {
             let mut registry = self.registry();
-            let waiting = registry.waiters.iter();
-            let keys: Vec<u128> = waiting
-                .filter(|(_, waiter)| waiter.shard == shard)
-                .map(|(key, _)| *key)
+            let waiting = registry.waiters.keys();
+            let seats: Vec<Seat> = waiting
+                .filter(|seat| seat.line.shard == shard)
+                .cloned()
                 .collect();
-            keys.into_iter()
-                .filter_map(|key| registry.take(key))
+            seats
+                .iter()
+                .filter_map(|seat| registry.take(seat))
                 .collect()
         };
         for (waker, attempt) in woken {
@@ -116,7 +191,7 @@ impl Wakes {
             id,
             Session {
                 waker,
-                waiting: BTreeSet::new(),
+                waiting: BTreeMap::new(),
             },
         );
         drop(registry);
@@ -170,52 +245,38 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// The admission of that key was deferred and waits: tell its attempt when its turn is near. A turn
-    /// that has come already is told at once; one that does not fit is never told.
-    pub fn wait(&self, key: u128, shard: ShardId, attempt: u64) {
+    /// A call was deferred and waits with that ticket: tell its attempt when its turn is near. One that
+    /// does not fit is never told.
+    pub fn wait(&self, seat: Seat, attempt: u64) {
         let mut registry = self.wakes.registry();
-        if let Some(at) = registry.early.iter().position(|early| *early == key) {
-            registry.early.remove(at);
-            let waker = registry.sessions.get(&self.session);
-            let waker = waker.map(|session| session.waker.clone());
-            drop(registry);
-            if let Some(waker) = waker {
-                waker.wake(attempt, Duration::ZERO);
-            }
-            return;
-        }
         // Whoever asked last for an admission is the one who waits for it.
-        registry.take(key);
+        registry.take(&seat);
         if registry.waiters.len() >= WAKES_MAX {
             return;
         }
         let Some(session) = registry.sessions.get_mut(&self.session) else {
             return;
         };
-        session.waiting.insert((attempt, key));
-        registry.waiters.insert(
-            key,
-            Waiter {
-                session: self.session,
-                attempt,
-                shard,
-            },
-        );
+        let seats = session.waiting.entry(attempt).or_default();
+        seats.insert(seat.clone());
+        let waiter = Waiter {
+            session: self.session,
+            attempt,
+            since: Instant::now(),
+        };
+        registry.waiters.insert(seat, waiter);
+        drop(registry);
+        self.wakes.waiting.notify_one();
     }
 
     /// The attempt waits no longer: it was granted, rejected or given up.
     pub fn done(&self, attempt: u64) {
         let mut registry = self.wakes.registry();
-        let Some(session) = registry.sessions.get_mut(&self.session) else {
-            return;
-        };
-        let keys: Vec<u128> = session
-            .waiting
-            .range((attempt, u128::MIN)..=(attempt, u128::MAX))
-            .map(|(_, key)| *key)
-            .collect();
-        for key in keys {
-            registry.take(key);
+        let session = registry.sessions.get(&self.session);
+        let seats = session.and_then(|session| session.waiting.get(&attempt));
+        let seats = seats.cloned().unwrap_or_default();
+        for seat in seats {
+            registry.take(&seat);
         }
     }
 
@@ -223,7 +284,9 @@ impl Waiters {
     pub fn count(&self) -> usize {
         let registry = self.wakes.registry();
         let session = registry.sessions.get(&self.session);
-        session.map_or(0, |session| session.waiting.len())
+        session.map_or(0, |session| {
+            session.waiting.values().map(BTreeSet::len).sum()
+        })
     }
 }
 
@@ -231,8 +294,8 @@ impl Drop for Waiters {
     fn drop(&mut self) {
         let mut registry = self.wakes.registry();
         if let Some(session) = registry.sessions.remove(&self.session) {
-            for (_, key) in session.waiting {
-                registry.waiters.remove(&key);
+            for seat in session.waiting.into_values().flatten() {
+                registry.waiters.remove(&seat);
             }
         }
     }

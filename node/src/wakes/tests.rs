@@ -22,74 +22,97 @@ impl Ear {
 const NOW: Duration = Duration::ZERO;
 const SHARD: ShardId = ShardId(2);
 
+fn line(shard: ShardId) -> Line {
+    let target = TargetName::new("api/x").unwrap();
+    Line { shard, target }
+}
+
+fn seat(ticket: u64) -> Seat {
+    let line = line(SHARD);
+    Seat { line, ticket }
+}
+
+/// As the watch would, after everybody has rested.
+async fn turn(wakes: &Wakes, tickets: &[u64]) {
+    tokio::time::advance(WAKE_REST).await;
+    wakes.due(&line(SHARD), tickets);
+}
+
 fn session(wakes: &Wakes) -> (Waiters, Arc<Ear>) {
     let ear = Arc::new(Ear::default());
     (wakes.session(ear.clone()), ear)
 }
 
-#[test]
-fn a_turn_is_told_once_to_the_session_that_waits() {
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_told_once_to_the_session_that_waits() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(10, SHARD, 1);
-    two.wait(20, SHARD, 1);
-    wakes.due(&[20]);
-    wakes.due(&[20]);
+    one.wait(seat(10), 1);
+    two.wait(seat(20), 1);
+    turn(&wakes, &[20]).await;
+    turn(&wakes, &[20]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![], vec![(1, NOW)]));
     assert_eq!((one.count(), two.count(), wakes.waiting()), (1, 0, 1));
 }
 
-#[test]
-fn a_turn_that_comes_before_its_waiter_is_told_at_once() {
+#[tokio::test(start_paused = true)]
+async fn who_was_just_told_to_wait_rests_first() {
     let wakes = Wakes::default();
     let (waiters, ear) = session(&wakes);
-    wakes.due(&[10]);
-    waiters.wait(10, SHARD, 1);
-    assert_eq!(ear.heard(), [(1, NOW)]);
-    // It waits anew, and is not told of the same turn again.
-    waiters.wait(10, SHARD, 1);
+    waiters.wait(seat(10), 1);
+    wakes.due(&line(SHARD), &[10]);
     assert_eq!((ear.heard(), waiters.count()), (vec![], 1));
+    tokio::time::advance(WAKE_REST).await;
+    wakes.due(&line(SHARD), &[10]);
+    assert_eq!((ear.heard(), waiters.count()), (vec![(1, NOW)], 0));
 }
 
 #[test]
-fn early_turns_are_forgotten_oldest_first() {
+fn lines_take_turns() {
     let wakes = Wakes::default();
-    let (waiters, ear) = session(&wakes);
-    let keys: Vec<u128> = (0..=WAKES_EARLY_MAX as u128).collect();
-    wakes.due(&keys);
-    waiters.wait(0, SHARD, 100);
-    waiters.wait(1, SHARD, 101);
-    assert_eq!(ear.heard(), [(101, NOW)]);
+    let (waiters, _ear) = session(&wakes);
+    let at = |shard: u32| line(ShardId(shard));
+    for shard in [3, 1, 2] {
+        for ticket in 0..3 {
+            let line = at(shard);
+            waiters.wait(Seat { line, ticket }, ticket);
+        }
+    }
+    assert_eq!(wakes.lines(None, 2), [at(1), at(2)]);
+    assert_eq!(wakes.lines(Some(at(2)), 2), [at(3), at(1)]);
+    assert_eq!(wakes.lines(Some(at(1)), 9), [at(2), at(3), at(1)]);
+    drop(waiters);
+    assert_eq!(wakes.lines(Some(at(1)), 9), []);
 }
 
-#[test]
-fn the_last_ask_of_an_admission_is_the_one_that_waits() {
+#[tokio::test(start_paused = true)]
+async fn the_last_ask_of_an_admission_is_the_one_that_waits() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(10, SHARD, 1);
-    one.wait(10, SHARD, 1);
+    one.wait(seat(10), 1);
+    one.wait(seat(10), 1);
     assert_eq!(one.count(), 1);
-    two.wait(10, SHARD, 2);
+    two.wait(seat(10), 2);
     assert_eq!((one.count(), two.count()), (0, 1));
-    wakes.due(&[10]);
+    turn(&wakes, &[10]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![], vec![(2, NOW)]));
 }
 
-#[test]
-fn who_is_granted_or_gone_is_not_told() {
+#[tokio::test(start_paused = true)]
+async fn who_is_granted_or_gone_is_not_told() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(10, SHARD, 1);
-    one.wait(11, SHARD, 2);
-    two.wait(20, SHARD, 1);
+    one.wait(seat(10), 1);
+    one.wait(seat(11), 2);
+    two.wait(seat(20), 1);
     one.done(1);
     one.done(7);
     drop(two);
     assert_eq!((one.count(), wakes.waiting()), (1, 1));
-    wakes.due(&[10, 20, 11]);
+    turn(&wakes, &[10, 20, 11]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![(2, NOW)], vec![]));
 }
 
@@ -97,39 +120,46 @@ fn who_is_granted_or_gone_is_not_told() {
 fn waiters_of_a_shard_that_moved_are_sent_on_spread_out() {
     let wakes = Wakes::default();
     let (waiters, ear) = session(&wakes);
-    waiters.wait(10, ShardId(0), 1);
-    waiters.wait(11, SHARD, 2);
-    waiters.wait(12, SHARD, 3);
+    let elsewhere = line(ShardId(0));
+    waiters.wait(
+        Seat {
+            line: elsewhere,
+            ticket: 10,
+        },
+        1,
+    );
+    waiters.wait(seat(11), 2);
+    waiters.wait(seat(12), 3);
     wakes.moved(SHARD);
     assert_eq!(ear.heard(), [(2, WAKE_SPREAD), (3, WAKE_SPREAD)]);
     assert_eq!(waiters.count(), 1);
 }
 
-#[test]
-fn a_full_registry_leaves_further_ones_to_the_clock() {
+#[tokio::test(start_paused = true)]
+async fn a_full_registry_leaves_further_ones_to_the_clock() {
     let wakes = Wakes::default();
     let (waiters, ear) = session(&wakes);
-    for key in 0..=WAKES_MAX as u128 {
-        waiters.wait(key, SHARD, 1 + key as u64);
+    for ticket in 0..=WAKES_MAX as u64 {
+        waiters.wait(seat(ticket), 1 + ticket);
     }
     assert_eq!(wakes.waiting(), WAKES_MAX);
-    wakes.due(&[WAKES_MAX as u128, 0]);
+    turn(&wakes, &[WAKES_MAX as u64, 0]).await;
     assert_eq!(ear.heard(), [(1, NOW)]);
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Wait(usize, u128, u64),
+    Wait(usize, u64, u64),
     Done(usize, u64),
-    Due(u128),
+    Due(u64),
     End(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0..3_usize, 0..6_u128, 1..5_u64).prop_map(|(s, k, a)| Step::Wait(s, k, a)),
+        (0..3_usize, 0..6_u64, 1..5_u64).prop_map(|(s, k, a)| Step::Wait(s, k, a)),
         (0..3_usize, 1..5_u64).prop_map(|(s, a)| Step::Done(s, a)),
-        (0..6_u128).prop_map(Step::Due),
+        (0..6_u64).prop_map(Step::Due),
         (0..3_usize).prop_map(Step::End),
     ]
 }
@@ -138,13 +168,15 @@ proptest! {
     /// Both sides of the registry say the same, whatever happens.
     #[test]
     fn every_waiter_belongs_to_a_session_that_lives(steps in prop::collection::vec(step(), 0..60)) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         let wakes = Wakes::default();
         let mut sessions: Vec<_> = (0..3).map(|_| session(&wakes).0).collect();
         for step in steps {
             match step {
-                Step::Wait(at, key, attempt) => sessions[at].wait(key, SHARD, attempt),
+                Step::Wait(at, key, attempt) => sessions[at].wait(seat(key), attempt),
                 Step::Done(at, attempt) => sessions[at].done(attempt),
-                Step::Due(key) => wakes.due(&[key]),
+                Step::Due(key) => runtime.block_on(turn(&wakes, &[key])),
                 Step::End(at) => sessions[at] = session(&wakes).0,
             }
             let counted: usize = sessions.iter().map(Waiters::count).sum();

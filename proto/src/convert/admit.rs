@@ -47,7 +47,7 @@ pub fn read(request: v1::AdmitRequest, caller: Caller<'_>) -> Result<Admit, Viol
             labels_digest,
             deadline: (deadline_us > 0).then_some(deadline_us),
             dry_run: request.dry_run,
-            wake: false,
+            wake: request.wake,
         })
     };
     fields.finish(admit())

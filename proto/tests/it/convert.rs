@@ -24,7 +24,7 @@ proptest! {
     fn asks_come_through(admit in generate::admit(), labels in wire::labels()) {
         let request = wire::admit(&admit, labels.clone());
         let labels_digest = labels_digest(&labels);
-        let expected = Admit { labels_digest, wake: false, ..admit.clone() };
+        let expected = Admit { labels_digest, ..admit.clone() };
         let read = convert::admit::read(request, caller(&admit.principal));
         prop_assert_eq!(read, Ok(expected));
     }

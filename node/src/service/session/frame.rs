@@ -5,10 +5,12 @@ use crate::batch::{Completion, Refused, SubmitError, gives_back};
 use crate::limits::RETRY_HINT_MIN;
 use crate::metrics::LastDecisions;
 use crate::service::wire_error;
+use crate::wakes::{Line, Seat, Waiters};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::{
-    CallOutcome, Operation, Outcome, Principal, PriorityName, ReleaseOutcome, ShardId, TargetName,
+    AdmitOutcome, CallOutcome, Operation, Outcome, Principal, PriorityName, ReleaseOutcome,
+    ShardId, TargetName,
 };
 use weir_proto::convert::Caller;
 use weir_proto::convert::session::{Kind, answer, read_operation};
@@ -26,9 +28,17 @@ pub(super) struct Asked {
 
 #[derive(Debug)]
 enum What {
-    Admit { priority: PriorityName },
-    Release { throttled: bool },
-    Cancel,
+    Admit {
+        priority: PriorityName,
+        attempt: u64,
+        wake: bool,
+    },
+    Release {
+        throttled: bool,
+    },
+    Cancel {
+        attempt: u64,
+    },
     Extend,
     Report,
 }
@@ -38,7 +48,7 @@ impl What {
         match self {
             What::Admit { .. } => Kind::Admit,
             What::Release { .. } => Kind::Release,
-            What::Cancel => Kind::Cancel,
+            What::Cancel { .. } => Kind::Cancel,
             What::Extend => Kind::Extend,
             What::Report => Kind::Report,
         }
@@ -224,14 +234,21 @@ impl Asked {
     fn of(sequence: u64, operation: &Operation) -> Option<Asked> {
         let (target, what) = match operation {
             Operation::Admit(admit) => {
-                let priority = admit.priority.clone();
-                (&admit.target, What::Admit { priority })
+                let what = What::Admit {
+                    priority: admit.priority.clone(),
+                    attempt: admit.attempt,
+                    wake: admit.wake,
+                };
+                (&admit.target, what)
             }
             Operation::Release(release) => {
                 let throttled = matches!(release.outcome, CallOutcome::Throttled { .. });
                 (&release.target, What::Release { throttled })
             }
-            Operation::Cancel(cancel) => (&cancel.target, What::Cancel),
+            Operation::Cancel(cancel) => {
+                let attempt = cancel.attempt;
+                (&cancel.target, What::Cancel { attempt })
+            }
             Operation::Extend(extend) => (&extend.target, What::Extend),
             Operation::Report(report) => (&report.target, What::Report),
             Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => {
@@ -253,7 +270,7 @@ pub(super) fn answers(
     arrived: Instant,
     asked: Vec<Asked>,
     result: Result<Vec<Outcome>, SubmitError>,
-    last: &mut LastDecisions,
+    (last, waiters): (&mut LastDecisions, &Waiters),
 ) -> Vec<wire::SessionAnswer> {
     let outcomes = match result {
         Ok(outcomes) => outcomes,
@@ -269,6 +286,7 @@ pub(super) fn answers(
     let told = asked.into_iter().zip(outcomes);
     told.map(|(asked, outcome)| {
         count(context, &asked, &outcome, after, last);
+        note_waiter(waiters, shard, &asked, &outcome);
         match answer(asked.what.kind(), outcome, &asked.target, shard) {
             Ok(answer) => wire::SessionAnswer {
                 sequence: asked.sequence,
@@ -280,6 +298,31 @@ pub(super) fn answers(
     .collect()
 }
 
+/// Notes who waits from now on to be told of its turn, and who waits no longer.
+fn note_waiter(waiters: &Waiters, shard: ShardId, asked: &Asked, outcome: &Outcome) {
+    match (&asked.what, outcome) {
+        (What::Admit { attempt, wake, .. }, Outcome::Admit(AdmitOutcome::Deferred(deferred))) => {
+            if let Some(ticket) = deferred.ticket.filter(|_| *wake) {
+                let line = Line {
+                    shard,
+                    target: asked.target.clone(),
+                };
+                waiters.wait(Seat { line, ticket }, *attempt);
+            }
+        }
+        (
+            What::Admit {
+                attempt,
+                wake: true,
+                ..
+            }
+            | What::Cancel { attempt },
+            _,
+        ) => waiters.done(*attempt),
+        (What::Admit { .. } | What::Release { .. } | What::Extend | What::Report, _) => {}
+    }
+}
+
 fn count(
     context: &Context,
     asked: &Asked,
@@ -287,7 +330,7 @@ fn count(
     after: Duration,
     last: &mut LastDecisions,
 ) {
-    if let (What::Admit { priority }, Outcome::Admit(decided)) = (&asked.what, outcome) {
+    if let (What::Admit { priority, .. }, Outcome::Admit(decided)) = (&asked.what, outcome) {
         let metrics = &context.metrics;
         metrics.decided_after(last, &asked.target, priority, decided, after);
     }

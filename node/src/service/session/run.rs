@@ -268,8 +268,8 @@ impl Session {
         } = landed;
         self.operations = self.operations.saturating_sub(asked.len());
         self.asks = self.asks.saturating_sub(asks);
-        let last = &mut self.decisions;
-        let answers = frame::answers(&self.context, shard, arrived, asked, answer, last);
+        let noted = (&mut self.decisions, &self.waiters);
+        let answers = frame::answers(&self.context, shard, arrived, asked, answer, noted);
         self.outbox.answers(answers)
     }
 }

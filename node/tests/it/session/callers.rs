@@ -26,9 +26,13 @@ async fn widen(cluster: &Cluster) {
     for limit in &mut wide.limits {
         limit.cap = CAP;
     }
+    put(cluster, wide).await;
+}
+
+async fn put(cluster: &Cluster, policy: wire::Policy) {
     let put = wire::PutTargetRequest {
         target: TARGET.into(),
-        policy: Some(wide),
+        policy: Some(policy),
         expected_version: None,
     };
     patiently(async || {
@@ -65,6 +69,25 @@ async fn ten_thousand_callers_share_one_session() {
     );
     // Asks that were repeated were not charged twice.
     assert_eq!(used(&cluster).await[0], CALLERS);
+    cluster.shutdown().await;
+}
+
+/// A slot of some two seconds: by the clock a waiter that is told of its turn would come back after five.
+#[tokio::test]
+async fn a_waiter_is_woken_for_its_turn() {
+    let cluster = start_with_target(3).await;
+    let mut paced = policy();
+    paced.limits[0].cap = 30;
+    paced.limits[0].burst_us = Some(0);
+    put(&cluster, paced).await;
+    let client = client(&cluster);
+    for woken in 0..3 {
+        let guard = client.admit_wait(&call()).await.unwrap();
+        assert!(!guard.is_ungated());
+        assert_eq!(client.stats().woken, woken, "{:?}", client.stats());
+    }
+    let stats = client.shutdown().await;
+    assert_eq!((stats.admitted, stats.deferred), (3, 2), "{stats:?}");
     cluster.shutdown().await;
 }
 
