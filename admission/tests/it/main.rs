@@ -9,6 +9,7 @@
 
 mod differential;
 mod fleet;
+mod frozen;
 mod history;
 mod laws;
 mod model;
