@@ -1,13 +1,16 @@
 //! No window of the period holds more than the cap, and no bucket is ever short, by the time at which
 //! calls arrive at the provider.
 
-use crate::history::{Entry, History, Scope, cases, history, tell};
+use crate::history::{
+    Act, Cost, Entry, History, Scope, Step, Wait, Which, Who, cases, history, tell,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use std::collections::BTreeMap;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, CancelOutcome, EnforcedBy, GrantId, Kind, Limit,
-    Operation, Outcome, Policy, Rejected, Release, ReleaseOutcome, TargetName,
+    Admit, AdmitOutcome, Amounts, CallOutcome, CancelOutcome, DimensionName, EnforcedBy, GrantId,
+    InitialUse, Kind, Limit, LimitName, Operation, Outcome, Policy, Priority, PriorityName,
+    Rejected, Release, ReleaseOutcome, TargetName,
 };
 
 /// A call that may have gone out.
@@ -223,6 +226,69 @@ fn judge(history: &History) -> Result<(), TestCaseError> {
         }
     }
     Ok(())
+}
+
+/// The answer to a late duplicate reads like a later start, and with that start the window would be over
+/// full. The client of the ask sends by the first answer's start all the same.
+#[test]
+fn a_duplicate_is_no_later_start() {
+    let limit = Limit {
+        name: LimitName::new("requests").unwrap(),
+        dimension: DimensionName::new("requests").unwrap(),
+        cap: 1,
+        per: 1_000_000,
+        kind: Kind::Sliding,
+        enforced_by: EnforcedBy::Provider,
+        burst: None,
+        initial_use: InitialUse::Full,
+    };
+    let policy = Policy {
+        limits: vec![limit.clone()],
+        priorities: vec![Priority {
+            name: PriorityName::new("high").unwrap(),
+            weight: 1,
+        }],
+        ..Policy::default()
+    };
+    let ask = |id, which| {
+        Step::Batch(vec![Act::Ask {
+            who: Who {
+                target: 0,
+                tenant: 0,
+                id,
+            },
+            which,
+            cost: Cost {
+                sixteenths: [16, 0],
+                span: 0,
+                priority: 0,
+                differs: false,
+            },
+            deadline: None,
+            dry: false,
+            stranger: false,
+        }])
+    };
+    // The reply window is 12 ms, the guarded period 1.0222 s and a step of it 4 ms.
+    let (late, other) = (12_000, 1_026_300);
+    let history = History {
+        policies: vec![policy.clone()],
+        steps: vec![
+            ask(0, Which::Next),
+            Step::Wait(Wait::For(late)),
+            ask(0, Which::Same),
+            Step::Wait(Wait::For(other - late)),
+            ask(1, Which::Next),
+        ],
+    };
+    let (entries, _) = history.run();
+    let fleet = Fleet::of(&entries);
+    let target = crate::history::target(0);
+    let reach = limit.per + fleet.spread(&target, &policy, &limit);
+    let counted = fleet.counted(&target, &limit);
+    assert_eq!(counted, [(0, 1), (other, 1)]);
+    assert_eq!(worst_window(&counted, reach).0, 1);
+    assert_eq!(worst_window(&[(late, 1), (other, 1)], reach).0, 2);
 }
 
 proptest! {
