@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weir_admission::TargetName;
 use weir_node::limits::{SESSION_ASKS_MAX, SESSION_HELLO_WITHIN};
-use weir_proto::error::{Reason, WireError};
+use weir_proto::error::{Reason, Retry, WireError};
 use weir_proto::limits::FRAME_OPERATIONS_MAX;
 use weir_proto::v1 as wire;
 use weir_proto::v1::admit_response::Decision;
@@ -236,8 +236,15 @@ async fn a_frame_may_be_for_many_shards_and_hints_are_for_each_operation() {
         let first = session.ask(frame).await;
         let answers = session.answers(targets.len()).await;
         let mut elsewhere = 0;
+        let mut decided = 0;
         for (target, sequence) in targets.iter().zip(first..) {
             let error = error_of(&answers[&sequence]);
+            // On a busy machine a shard may lack a quorum or a leader for a moment.
+            let unsettled = error.reason == Reason::NotLeader && error.leader.is_none();
+            if unsettled || error.reason.retry() == Retry::Later {
+                continue;
+            }
+            decided += 1;
             if error.reason == Reason::NotLeader {
                 let hint = error.leader.unwrap();
                 assert_ne!(hint.node_id, node.0);
@@ -248,7 +255,7 @@ async fn a_frame_may_be_for_many_shards_and_hints_are_for_each_operation() {
                 assert_eq!(&error.resource.unwrap().name, target);
             }
         }
-        if elsewhere > 0 && elsewhere < targets.len() {
+        if elsewhere > 0 && elsewhere < decided {
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "leaders do not spread");
