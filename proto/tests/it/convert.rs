@@ -15,7 +15,7 @@ fn caller(principal: &Principal) -> Caller<'_> {
     Caller {
         principal,
         shards: SHARDS,
-        wakes: false,
+        wakes: true,
     }
 }
 
@@ -25,8 +25,11 @@ proptest! {
         let request = wire::admit(&admit, labels.clone());
         let labels_digest = labels_digest(&labels);
         let expected = Admit { labels_digest, ..admit.clone() };
-        let read = convert::admit::read(request, caller(&admit.principal));
+        let read = convert::admit::read(request.clone(), caller(&admit.principal));
         prop_assert_eq!(read, Ok(expected));
+        let unary = Caller { wakes: false, ..caller(&admit.principal) };
+        let unary = convert::admit::read(request, unary);
+        prop_assert_eq!(unary.is_ok(), !admit.wake);
     }
 
     #[test]

@@ -124,7 +124,8 @@ pub(crate) fn admit() -> impl Strategy<Value = Admit> {
                     labels_digest,
                     deadline,
                     dry_run,
-                    wake,
+                    // A dry run leaves nobody waiting who could be woken.
+                    wake: wake && !dry_run,
                 }
             },
         )

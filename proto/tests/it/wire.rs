@@ -51,7 +51,7 @@ pub(crate) fn admit(admit: &Admit, labels: BTreeMap<String, String>) -> v1::Admi
         labels,
         deadline_us: admit.deadline.unwrap_or(0),
         dry_run: admit.dry_run,
-        wake: false,
+        wake: admit.wake,
     }
 }
 
