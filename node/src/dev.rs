@@ -1,24 +1,24 @@
-//! A whole cluster in one process, on loopback: for newcomers, demonstrations and tests.
+//! A whole cluster in one process, on loopback: for newcomers, demonstrations and tests. Each node has a
+//! thread of its own.
 
 mod command;
+mod node;
 
 pub use self::command::{DevArgs, run};
 
+use self::node::{NodeError, Running, Sockets};
 use crate::config::{Config, LogConfig, LogFormat, Member};
 use crate::limits::STOP_WITHIN;
-use crate::listen::{BindError, bind, tcp};
-use crate::server::{Ended, Parts, Server};
+use crate::listen::BindError;
+use crate::server::Ended;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
-use tokio_util::task::AbortOnDropHandle;
 use weir_admission::{ShardId, TargetName, shard_of};
-use weir_raft::{Connector, MonotonicClock, NodeId, StartError, Timing};
+use weir_raft::{NodeId, StartError, Timing};
 
 /// Ports between those of one node and those of the next.
 const PORTS_PER_NODE: u16 = 10;
@@ -70,6 +70,14 @@ pub enum ClusterError {
         /// Why.
         error: StartError,
     },
+    /// A node gets no thread.
+    #[error("a thread for node {node}: {error}")]
+    Thread {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        error: std::io::Error,
+    },
     /// There is no such node.
     #[error("there is no node {0}")]
     NoNode(NodeId),
@@ -89,39 +97,6 @@ pub struct Cluster {
     running: BTreeMap<NodeId, Running>,
     /// Removed when dropped.
     temporary: Option<TempDir>,
-}
-
-/// One node that runs.
-struct Running {
-    shards: crate::shards::Shards,
-    stop: Option<oneshot::Sender<()>>,
-    task: AbortOnDropHandle<Ended>,
-}
-
-/// The sockets of one node.
-struct Sockets {
-    client: TcpListener,
-    peer: TcpListener,
-    admin: TcpListener,
-}
-
-impl Sockets {
-    async fn bind(member: &Member) -> Result<Sockets, BindError> {
-        Ok(Sockets {
-            client: bind("client port", &member.client, false).await?,
-            peer: bind("peer port", &member.peer, false).await?,
-            admin: bind("admin port", &member.admin, false).await?,
-        })
-    }
-
-    /// Where they are really bound.
-    fn addresses(&self) -> std::io::Result<Member> {
-        Ok(Member {
-            client: self.client.local_addr()?.to_string(),
-            peer: self.peer.local_addr()?.to_string(),
-            admin: self.admin.local_addr()?.to_string(),
-        })
-    }
 }
 
 /// The addresses a node asks for: fixed ones, or any.
@@ -191,38 +166,19 @@ impl Cluster {
         Ok(cluster)
     }
 
-    async fn start_on(&mut self, node: NodeId, sockets: Sockets) -> Result<(), ClusterError> {
-        let config = self
-            .configs
-            .get(&node)
-            .ok_or(ClusterError::NoNode(node))?
-            .clone();
-        let connector: Connector = Arc::new(|endpoint| endpoint.connect_lazy());
-        let server = Server::start(Parts {
-            config,
-            client: tcp(sockets.client),
-            peer: tcp(sockets.peer),
-            admin: Some(sockets.admin),
-            connector,
-            clock: Arc::new(MonotonicClock::new()),
-        })
-        .await
-        .map_err(|error| ClusterError::Start { node, error })?;
-        let shards = server.shards().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(server.run(async {
-            // A dropped sender means the same as a message.
-            let _ = stopped.await;
-        }));
-        let task = AbortOnDropHandle::new(task);
-        self.running.insert(
-            node,
-            Running {
-                shards,
-                stop: Some(stop),
-                task,
-            },
-        );
+    async fn start_on(
+        &mut self,
+        node: NodeId,
+        sockets: Sockets<TcpListener>,
+    ) -> Result<(), ClusterError> {
+        let config = self.configs.get(&node).ok_or(ClusterError::NoNode(node))?;
+        let running = Running::start(node, config.clone(), sockets)
+            .await
+            .map_err(|error| match error {
+                NodeError::Thread(error) => ClusterError::Thread { node, error },
+                NodeError::Start(error) => ClusterError::Start { node, error },
+            })?;
+        self.running.insert(node, running);
         Ok(())
     }
 
@@ -248,7 +204,7 @@ impl Cluster {
     /// Who leads a shard, if every running node agrees on it.
     pub fn leader_of(&self, shard: ShardId) -> Option<NodeId> {
         let mut leaders = self.running.values().map(|node| {
-            let group = node.shards.groups().group(shard)?;
+            let group = node.shards().groups().group(shard)?;
             group.leadership().borrow().leader
         });
         let first = leaders.next()??;
@@ -277,7 +233,7 @@ impl Cluster {
 
     /// The shards of a running node.
     pub fn shards(&self, node: NodeId) -> Option<&crate::shards::Shards> {
-        self.running.get(&node).map(|running| &running.shards)
+        self.running.get(&node).map(Running::shards)
     }
 
     /// Where the nodes keep their data, if it is removed at the end.
@@ -292,11 +248,7 @@ impl Cluster {
             .running
             .remove(&node)
             .ok_or(ClusterError::NoNode(node))?;
-        let groups = running.shards.groups().clone();
-        running.task.abort();
-        // Connections break before the groups stop, so that nobody hears of it.
-        let _ = running.task.await;
-        groups.shutdown().await;
+        running.kill().await;
         Ok(())
     }
 
@@ -319,7 +271,7 @@ impl Cluster {
     /// Resolves when a node could not go on, with its number.
     pub async fn failed(&self) -> (NodeId, weir_raft::Failure) {
         let failures = self.running.iter().map(|(node, running)| {
-            Box::pin(async { (*node, running.shards.groups().failed().await) })
+            Box::pin(async { (*node, running.shards().groups().failed().await) })
         });
         let failures: Vec<_> = failures.collect();
         if failures.is_empty() {
@@ -334,13 +286,5 @@ impl Cluster {
             .into_values()
             .map(Running::stop);
         let _ = timeout(STOP_WITHIN, futures::future::join_all(nodes)).await;
-    }
-}
-
-impl Running {
-    async fn stop(mut self) -> Ended {
-        drop(self.stop.take());
-        // A task that was aborted or panicked served nobody any more.
-        self.task.await.unwrap_or(Ended::Stopped)
     }
 }

@@ -93,6 +93,7 @@ fn explain(error: ClusterError, args: &DevArgs) -> anyhow::Error {
         ClusterError::Bind(BindError::Resolve { .. } | BindError::Exposed { .. })
         | ClusterError::DataDir(_)
         | ClusterError::Start { .. }
+        | ClusterError::Thread { .. }
         | ClusterError::NoNode(_)
         | ClusterError::NoLeader { .. } => false,
     };

@@ -3,12 +3,15 @@
 use crate::command::{file, run, weir};
 use crate::support::*;
 use std::path::Path;
+use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// `weir dev`, and what it printed until it served.
 async fn dev(arguments: &[&str]) -> (Child, String) {
-    let mut child = weir(&[&["dev"], arguments].concat()).spawn().unwrap();
+    let mut command = weir(&[&["dev"], arguments].concat());
+    // Nobody reads its log, and a full pipe would stop it.
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut text = String::new();
     let read = async {
