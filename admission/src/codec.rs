@@ -5,7 +5,8 @@
 
 use crate::by_digest::ByDigest;
 use crate::{
-    Amounts, DimensionName, GrantId, LimitName, PriorityName, Stamp, TargetName, TenantName,
+    Amounts, DimensionName, GrantId, LimitName, Principal, PriorityName, Stamp, TargetName,
+    TenantName,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -295,7 +296,8 @@ names!(
     TenantName,
     PriorityName,
     DimensionName,
-    LimitName
+    LimitName,
+    Principal
 );
 
 /// Canonical bytes of a struct, field by field in the order given.

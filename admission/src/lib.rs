@@ -51,4 +51,6 @@ pub use policy::{
 pub use shard::{ShardId, pool_of, shard_of};
 pub use state::State;
 pub use time::{Micros, Stamp};
-pub use view::{LimitUse, PriorityUse, TargetView};
+pub use view::{
+    Explanation, LimitAhead, LimitUse, PolicyVersion, PriorityAhead, PriorityUse, TargetView,
+};

@@ -45,6 +45,10 @@ pub const CALLER_DURATION_MAX: Micros = PERIOD_MAX;
 
 /// Targets of one shard.
 pub const TARGETS_MAX: usize = 10_000;
+/// Policies of one target that are remembered after another took their place.
+pub const FORMER_POLICIES_MAX: usize = 15;
+/// Tenants that the remembered policies of one target may name together: what makes a policy large.
+pub const FORMER_TENANT_WEIGHTS_MAX: usize = 2 * TENANT_WEIGHTS_MAX;
 /// Tickets of one target.
 pub const TICKETS_PER_TARGET_MAX: u64 = 100_000;
 /// Tickets of one tenant at one target.
@@ -106,6 +110,10 @@ pub const TENANT_CREDIT_NS: i128 = 100_000_000;
 const _: () = assert!(
     RELEASED_MEMORY > CLIENT_RETRY_MAX,
     "a retry must meet the memory of its first try"
+);
+const _: () = assert!(
+    FORMER_TENANT_WEIGHTS_MAX >= TENANT_WEIGHTS_MAX,
+    "the policy that was just replaced is remembered, however large"
 );
 const _: () = assert!(UNRELEASED_MEMORY_MIN > RELEASED_MEMORY);
 const _: () = assert!((TICKETS_PER_TARGET_MAX as u128) * (UNITS_MAX as u128) < (1 << 63));

@@ -321,6 +321,8 @@ pub enum ReportOutcome {
 pub struct PutPolicy {
     /// The target.
     pub target: TargetName,
+    /// Who puts it; remembered with the policy.
+    pub principal: Principal,
     /// The policy.
     pub policy: Policy,
     /// Compare-and-set: `None` puts whatever is there, 0 only creates, n replaces only version n.

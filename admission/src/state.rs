@@ -5,9 +5,9 @@ use crate::hash::{Fold, keyed, sip128};
 use crate::limits::{ADMISSION_ID_BYTES_MAX, CALLER_DURATION_MAX, DIMENSIONS_MAX, TARGETS_MAX};
 use crate::target::{Ask, Bounds, Known, Target, Ungated, Units};
 use crate::{
-    Admit, AdmitOutcome, Amounts, Cancel, DeletePolicy, Extend, GrantId, Operation, Outcome,
-    PolicyOutcome, Principal, PriorityName, PutPolicy, Refusal, Release, Report, Stamp, TargetName,
-    TargetView, TenantName,
+    Admit, AdmitOutcome, Amounts, Cancel, DeletePolicy, Explanation, Extend, GrantId, Operation,
+    Outcome, PolicyOutcome, PolicyVersion, Principal, PriorityName, PutPolicy, Refusal, Release,
+    Report, Stamp, TargetName, TargetView, TenantName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,6 +105,27 @@ impl State {
         self.targets
             .get(target)
             .map_or_else(Vec::new, |target| target.near(now, most))
+    }
+
+    /// The policy in force of a target and up to [`FORMER_POLICIES_MAX`](crate::limits::FORMER_POLICIES_MAX)
+    /// former ones, newest first; `None` if it has no policy.
+    pub fn versions(&self, target: &TargetName) -> Option<Vec<PolicyVersion>> {
+        self.targets.get(target)?.versions(self.now.as_micros())
+    }
+
+    /// Why an ask would be answered as it would be, as of the last stamp. Tickets that ended by themselves
+    /// since anything was last asked of the target may still be counted.
+    ///
+    /// # Errors
+    /// What an ask would be refused for.
+    pub fn explain(&self, admit: &Admit) -> Result<Explanation, Refusal> {
+        check_admit(admit)?;
+        let target = self.targets.get(&admit.target);
+        let target = target
+            .filter(|target| target.policy.is_some())
+            .ok_or(Refusal::TargetUnknown)?;
+        let ask = ask_of(target, self.secret(), admit)?;
+        Ok(target.explain(self.now.as_micros(), &ask))
     }
 
     /// Canonical bytes: equal states give equal bytes.
@@ -218,40 +239,10 @@ impl State {
     }
 
     fn admit(&mut self, id: GrantId, admit: &Admit) -> Result<AdmitOutcome, Refusal> {
-        check_id(&admit.admission_id)?;
-        ensure(admit.ask > 0, "ask", "must be at least 1")?;
-        ensure(
-            !admit.cost.is_zero(),
-            "cost",
-            "must have a unit in at least one dimension",
-        )?;
-        ensure(
-            admit
-                .deadline
-                .is_none_or(|deadline| deadline <= CALLER_DURATION_MAX),
-            "deadline_us",
-            "must be at most 31 days",
-        )?;
+        check_admit(admit)?;
         let (secret, now) = (self.secret(), self.now.as_micros());
         let target = self.target(&admit.target)?;
-        let class = class_of(target, &admit.priority)?;
-        let bounds = bounds(target, &admit.cost, &admit.cost_max)?;
-        let key = admission_key(secret, &admit.tenant, &admit.admission_id);
-        let ask = Ask {
-            key,
-            queue: queue_key(secret, &admit.tenant, &admit.priority),
-            tenant: &admit.tenant,
-            priority: &admit.priority,
-            class,
-            owner: owner(secret, &admit.principal),
-            body: body(admit),
-            attempt: admit.attempt,
-            ask: admit.ask,
-            bounds,
-            deadline: admit.deadline,
-            wake: admit.wake,
-        };
-        target.check_owner(key, ask.owner)?;
+        let ask = ask_of(target, secret, admit)?;
         if admit.dry_run {
             return Ok(target.ask_dry(now, &ask));
         }
@@ -337,7 +328,7 @@ impl State {
         }
         target.sweep(now);
         self.deleted.retain(|(_, name)| *name != put.target);
-        target.put(now, put.policy.clone());
+        target.put(now, put.policy.clone(), &put.principal);
         PolicyOutcome::Put {
             version: target.version,
             changed: true,
@@ -373,6 +364,46 @@ impl State {
             .filter(|target| target.policy.is_some());
         target.map_or(0, |target| target.version)
     }
+}
+
+/// What can be said of an ask before its target is known.
+fn check_admit(admit: &Admit) -> Result<(), Refusal> {
+    check_id(&admit.admission_id)?;
+    ensure(admit.ask > 0, "ask", "must be at least 1")?;
+    ensure(
+        !admit.cost.is_zero(),
+        "cost",
+        "must have a unit in at least one dimension",
+    )?;
+    ensure(
+        admit
+            .deadline
+            .is_none_or(|deadline| deadline <= CALLER_DURATION_MAX),
+        "deadline_us",
+        "must be at most 31 days",
+    )
+}
+
+/// Resolves an ask against a target's policy.
+fn ask_of<'a>(target: &Target, secret: u128, admit: &'a Admit) -> Result<Ask<'a>, Refusal> {
+    let class = class_of(target, &admit.priority)?;
+    let bounds = bounds(target, &admit.cost, &admit.cost_max)?;
+    let ask = Ask {
+        key: admission_key(secret, &admit.tenant, &admit.admission_id),
+        queue: queue_key(secret, &admit.tenant, &admit.priority),
+        tenant: &admit.tenant,
+        priority: &admit.priority,
+        class,
+        owner: owner(secret, &admit.principal),
+        body: body(admit),
+        attempt: admit.attempt,
+        ask: admit.ask,
+        bounds,
+        deadline: admit.deadline,
+        wake: admit.wake,
+    };
+    target.check_owner(ask.key, ask.owner)?;
+    Ok(ask)
 }
 
 fn ensure(holds: bool, field: &'static str, rule: &'static str) -> Result<(), Refusal> {

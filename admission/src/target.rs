@@ -12,6 +12,7 @@ mod check;
 mod class;
 mod codec;
 mod estimate;
+mod history;
 mod housekeeping;
 mod near;
 mod put;
@@ -28,6 +29,7 @@ pub(crate) use admission::{Admission, Grant, GrantRecord, Place, Ticket, Uncerta
 pub(crate) use ask::Ask;
 pub(crate) use class::{Class, Queue};
 pub(crate) use estimate::{Bounds, Learned};
+pub(crate) use history::{Former, History, Origin};
 pub(crate) use settle::{Known, Ungated};
 
 /// Units per dimension slot of a target.
@@ -54,6 +56,8 @@ pub(crate) struct Target {
     pub(crate) version: u64,
     /// `None` once deleted: the use is still remembered.
     pub(crate) policy: Option<Policy>,
+    /// Who put it, and what was in force before.
+    pub(crate) history: History,
     /// Dimension of each slot in use. A dimension keeps its slot as long as a policy names it.
     pub(crate) slots: [Option<DimensionName>; DIMENSIONS_MAX],
     /// The policy's limits, in its order.

@@ -1,6 +1,8 @@
 //! What an operator may see of a target.
 
-use crate::{LimitName, Micros, Policy, PriorityName, TargetName};
+use crate::{
+    AdmitOutcome, DimensionName, LimitName, Micros, Policy, Principal, PriorityName, TargetName,
+};
 
 /// A target's policy and use at one moment. Counts of tenants, grants and tickets may include what ended by
 /// itself since anything was last asked of the target; use never does.
@@ -56,4 +58,64 @@ pub struct PriorityUse {
     pub throttled: u64,
     /// Dominant share served, in nanoseconds of cap time.
     pub served_ns: u64,
+}
+
+/// One version of a target's policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyVersion {
+    /// Its number, from 1.
+    pub version: u64,
+    /// Who put it.
+    pub put_by: Principal,
+    /// How long ago, in cluster time: while the shard decides nothing it does not pass.
+    pub age: Micros,
+    /// The policy.
+    pub policy: Policy,
+}
+
+/// Why an ask would be answered as it would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The answer to a dry run.
+    pub outcome: AdmitOutcome,
+    /// True if the admission waits in line already; otherwise it is looked at as a new one.
+    pub waits: bool,
+    /// Everything is held this long after a Retry-After.
+    pub held_for: Micros,
+    /// Each limit, in the policy's order.
+    pub limits: Vec<LimitAhead>,
+    /// Each priority, in the policy's order.
+    pub priorities: Vec<PriorityAhead>,
+}
+
+/// What one limit has to say to an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitAhead {
+    /// Its name.
+    pub name: LimitName,
+    /// What it counts.
+    pub dimension: DimensionName,
+    /// The cap in units.
+    pub cap: u64,
+    /// Units that count against the cap now.
+    pub used: u64,
+    /// Units of the tickets that are served first.
+    pub ahead: u64,
+    /// Units that the call would be charged.
+    pub cost: u64,
+    /// First start behind those tickets if this were the only limit.
+    pub earliest_in: Micros,
+}
+
+/// What one priority puts before an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityAhead {
+    /// Its name.
+    pub name: PriorityName,
+    /// Tickets in its line.
+    pub waiting: u64,
+    /// Tickets of it that are served first.
+    pub ahead: u64,
+    /// Their dominant share, in nanoseconds of cap time.
+    pub share_ns: u64,
 }

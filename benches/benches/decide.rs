@@ -88,6 +88,7 @@ impl Bench {
         };
         let put = PutPolicy {
             target: target(),
+            principal: Principal::new("anonymous").unwrap(),
             policy: policy(),
             expected_version: None,
         };

@@ -86,6 +86,23 @@ impl Client {
         })
     }
 
+    /// The policy in force of a target and the former ones that are remembered, newest first.
+    pub async fn list_versions(&self, target: &str) -> Result<Vec<wire::PolicyVersion>, Error> {
+        let request = wire::ListVersionsRequest {
+            target: target.to_owned(),
+        };
+        Ok(self.ask_leader(target, request).await?.versions)
+    }
+
+    /// What an ask would be answered, and what stands before it. Changes nothing.
+    pub async fn explain(
+        &self,
+        request: wire::ExplainRequest,
+    ) -> Result<wire::ExplainResponse, Error> {
+        let target = request.target.clone();
+        self.ask_leader(&target, request).await
+    }
+
     /// Removes a target. Its use is remembered for as long as a limit could need it.
     pub async fn delete_target(
         &self,

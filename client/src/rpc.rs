@@ -93,6 +93,8 @@ rpc! {
     TargetsServiceClient.get_target(GetTargetRequest) -> GetTargetResponse, commits false;
     TargetsServiceClient.list_targets(ListTargetsRequest) -> ListTargetsResponse, commits false;
     TargetsServiceClient.delete_target(DeleteTargetRequest) -> DeleteTargetResponse, commits true;
+    TargetsServiceClient.list_versions(ListVersionsRequest) -> ListVersionsResponse, commits false;
+    TargetsServiceClient.explain(ExplainRequest) -> ExplainResponse, commits true;
     ClusterServiceClient.routes(RoutesRequest) -> RoutesResponse, commits false;
     ClusterServiceClient.status(StatusRequest) -> StatusResponse, commits false;
     ClusterServiceClient.transfer(TransferRequest) -> TransferResponse, commits false;

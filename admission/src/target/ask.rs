@@ -1,5 +1,7 @@
 //! Asks: who may start, and when.
 
+mod explain;
+
 use super::class::TAG_MIN;
 use super::estimate::{Bounds, Charge};
 use super::{

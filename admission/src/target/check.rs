@@ -22,6 +22,7 @@ impl Target {
             policy.is_none_or(|p| p.violations().is_empty()),
             "the policy is valid",
         )?;
+        self.history.check(self.version, policy.is_some())?;
         ensure(self.meters.len() == limits, "one meter for each limit")?;
         ensure(
             self.classes.len() == priorities,

@@ -153,7 +153,7 @@ impl Target {
     }
 
     /// Tickets of a priority whose start tag is below `start`, or equal to it where `tie` is its.
-    fn served_before(&self, class: &Class, start: i128, tie: bool) -> Sums {
+    pub(super) fn served_before(&self, class: &Class, start: i128, tie: bool) -> Sums {
         let distance = start.saturating_sub(self.class_tag(class));
         if distance < 0 {
             return Sums::default();

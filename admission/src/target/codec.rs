@@ -2,7 +2,8 @@
 
 use super::class::NO_CLASS;
 use super::{
-    Admission, Class, Grant, GrantRecord, Learned, Place, Queue, Retired, Target, Ticket, Uncertain,
+    Admission, Class, Former, Grant, GrantRecord, History, Learned, Origin, Place, Queue, Retired,
+    Target, Ticket, Uncertain,
 };
 use crate::codec::{Canonical, DecodeError, Reader, canonical, canonical_tags};
 use crate::limits::DIMENSIONS_MAX;
@@ -42,6 +43,13 @@ canonical!(Policy {
     rejected_counts,
     estimate_sigmas_milli,
 });
+canonical!(Origin { at, by });
+canonical!(Former {
+    version,
+    origin,
+    policy
+});
+canonical!(History { origin, former });
 canonical!(Guard {
     reply_window,
     spread,
@@ -117,6 +125,7 @@ canonical!(Admission {
 canonical!(Target {
     version,
     policy,
+    history,
     slots,
     meters,
     retired,

@@ -1,21 +1,26 @@
 //! A new policy over old use.
 
 use super::class::{NO_CLASS, TAG_MIN};
-use super::{AdmissionKey, Class, GrantRecord, Place, Retired, Target, Ticket, Units, at};
+use super::{AdmissionKey, Class, GrantRecord, Origin, Place, Retired, Target, Ticket, Units, at};
 use crate::limits::{DIMENSIONS_MAX, LIMITS_MAX};
 use crate::meter::Meter;
 use crate::order::Line;
-use crate::{InitialUse, Limit, Policy, Priority};
+use crate::{InitialUse, Limit, Policy, Principal, Priority};
 use std::collections::BTreeSet;
 
 impl Target {
-    /// Puts a valid policy in force. Use, tags and places are kept; later charges follow the new caps; a
+    /// Puts a valid policy in force, and remembers that `by` did so. Use, tags and places are kept; later charges follow the new caps; a
     /// hold after a Retry-After ends.
-    pub(crate) fn put(&mut self, now: u64, policy: Policy) {
+    pub(crate) fn put(&mut self, now: u64, policy: Policy, by: &Principal) {
         self.assign_slots(&policy);
         self.put_limits(now, &policy);
         self.put_priorities(&policy);
         self.put_tenants(&policy);
+        self.retire_policy();
+        self.history.origin = Some(Origin {
+            at: now,
+            by: by.clone(),
+        });
         self.version = self.version.saturating_add(1);
         // A provider may send an absurd Retry-After; a new policy is how an operator ends the hold.
         self.held_until = now;
@@ -29,7 +34,7 @@ impl Target {
         for key in waiting {
             self.drop_place(now, key, false);
         }
-        self.policy = None;
+        self.retire_policy();
         let meters = std::mem::take(&mut self.meters);
         for meter in meters {
             self.retire(now, meter);

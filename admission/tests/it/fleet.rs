@@ -123,6 +123,7 @@ impl Fleet {
         };
         let put = PutPolicy {
             target: run.target.clone(),
+            principal: Principal::new("anonymous").unwrap(),
             policy: self.policy.clone(),
             expected_version: None,
         };

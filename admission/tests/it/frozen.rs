@@ -53,6 +53,7 @@ fn put(name: &str) -> Operation {
     };
     Operation::PutPolicy(Box::new(PutPolicy {
         target: target(name),
+        principal: principal(),
         policy,
         expected_version: None,
     }))
@@ -183,6 +184,7 @@ fn the_bytes_of_a_state_are_frozen() {
         "place: Nothing",
         "closed: [(1",
         "Retired {",
+        "Former {",
         "Learned {",
         "Mark {",
         "policy: None",

@@ -8,7 +8,9 @@
 )]
 
 mod differential;
+mod explain;
 mod fleet;
+mod former;
 mod frozen;
 mod history;
 mod laws;

@@ -133,6 +133,7 @@ proptest! {
         policy.limits[1].burst = None;
         world.apply(&[Operation::PutPolicy(Box::new(PutPolicy {
             target: target(),
+            principal: Principal::new("anonymous").unwrap(),
             policy,
             expected_version: None,
         }))]);

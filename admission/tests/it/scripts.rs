@@ -64,6 +64,7 @@ impl goldenscript::Runner for Script {
             "report" => self.apply(report(args)?),
             "show" => self.show(),
             "near" => self.near(),
+            "versions" => self.versions(),
             other => return Err(format!("no command {other}").into()),
         };
         self.state.check()?;
@@ -92,10 +93,27 @@ impl Script {
         format!("near: {}", near.join(" "))
     }
 
+    /// An empty entry brings the state to now.
+    fn wait(&mut self) {
+        let stamp = Stamp::from_micros(self.now);
+        self.state.apply(self.index, stamp, &[]);
+    }
+
+    fn versions(&mut self) -> String {
+        self.wait();
+        let Some(versions) = self.state.versions(&target()) else {
+            return "no policy".into();
+        };
+        let lines = versions.iter().map(|version| {
+            let limit = &version.policy.limits[0];
+            let (number, by, age) = (version.version, &version.put_by, span(version.age));
+            format!("{number} by {by} {age} ago: {} {}", limit.name, limit.cap)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     fn show(&mut self) -> String {
-        // An empty entry brings the state to now.
-        self.state
-            .apply(self.index, Stamp::from_micros(self.now), &[]);
+        self.wait();
         let Some(view) = self.state.view(&target()) else {
             return "no policy".into();
         };
@@ -263,6 +281,7 @@ fn put(args: &[Argument]) -> Result<Operation, Failure> {
     }
     Ok(Operation::PutPolicy(Box::new(PutPolicy {
         target: target(),
+        principal: principal(args)?,
         policy,
         expected_version: find(args, "expect").map(str::parse).transpose()?,
     })))

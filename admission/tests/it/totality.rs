@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use weir_admission::{
-    EnforcedBy, InitialUse, Kind, Limit, Operation, Policy, Priority, PutPolicy, Stamp, State,
+    EnforcedBy, InitialUse, Kind, Limit, Operation, Policy, Principal, Priority, PutPolicy, Stamp,
+    State,
 };
 
 /// A state with a policy and nothing else.
@@ -23,6 +24,7 @@ fn state() -> State {
     };
     let put = PutPolicy {
         target: weir_admission::TargetName::new("api/x").unwrap(),
+        principal: Principal::new("anonymous").unwrap(),
         policy: Policy {
             limits: vec![limit],
             priorities: vec![priority],

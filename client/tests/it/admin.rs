@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, NODES, SHARDS, address};
 use super::net::Link;
-use weir_client::wire::Policy;
+use weir_client::wire::{ExplainRequest, Policy};
 use weir_client::{Client, Error, Options};
 
 #[tokio::test(start_paused = true)]
@@ -27,6 +27,13 @@ async fn targets_are_put_read_listed_and_deleted_through_any_seed() {
         "{conflict:?}"
     );
     assert_eq!(client.get_target("a/x").await.unwrap().version, 1);
+    let versions = client.list_versions("a/x").await.unwrap();
+    assert_eq!(versions.len(), 1, "{versions:?}");
+    let ask = ExplainRequest {
+        target: "a/x".into(),
+        ..ExplainRequest::default()
+    };
+    client.explain(ask).await.unwrap();
     let list = client.list_targets().await.unwrap();
     let names: Vec<&str> = list
         .targets

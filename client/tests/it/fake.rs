@@ -561,6 +561,31 @@ impl TargetsService for Node {
             None => Err(WireError::target_unknown(&name).to_status()),
         }
     }
+
+    async fn list_versions(
+        &self,
+        request: Request<ListVersionsRequest>,
+    ) -> Result<Response<ListVersionsResponse>, Status> {
+        let name = request.into_inner().target;
+        match self.leads()?.targets.get(&name) {
+            Some(target) => Ok(Response::new(ListVersionsResponse {
+                versions: vec![PolicyVersion {
+                    version: target.version,
+                    policy: target.policy.clone(),
+                    ..PolicyVersion::default()
+                }],
+            })),
+            None => Err(WireError::target_unknown(&name).to_status()),
+        }
+    }
+
+    async fn explain(
+        &self,
+        _: Request<ExplainRequest>,
+    ) -> Result<Response<ExplainResponse>, Status> {
+        drop(self.leads()?);
+        Ok(Response::new(ExplainResponse::default()))
+    }
 }
 
 #[tonic::async_trait]

@@ -238,6 +238,7 @@ async fn bytes_are_bounded_too() {
             .insert(TenantName::new(&format!("{number:0>100}")).unwrap(), 1);
     }
     let put = Operation::PutPolicy(Box::new(weir_admission::PutPolicy {
+        principal: weir_admission::Principal::new("anonymous").unwrap(),
         target: TargetName::new("demo/chat").unwrap(),
         policy,
         expected_version: None,

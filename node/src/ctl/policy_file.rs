@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::collections::BTreeMap;
 use toml::Spanned;
-use weir_admission::{Micros, Violation};
+use weir_admission::{Micros, Principal, Violation};
+use weir_proto::convert::{self, Caller};
 use weir_proto::v1 as wire;
 
 /// One target of a file, as it goes over the wire, and where its parts stand.
@@ -36,10 +37,25 @@ impl FileTarget {
             policy: Some(self.policy.clone()),
             expected_version: None,
         };
-        match weir_proto::convert::target::read_put(&request) {
+        let Ok(principal) = Principal::new("file") else {
+            return Vec::new();
+        };
+        // Neither who puts it nor where it lives takes part in the rules.
+        let caller = Caller {
+            principal: &principal,
+            shards: 1,
+            wakes: false,
+        };
+        match convert::target::read_put(&request, caller) {
             Ok(_) => Vec::new(),
             Err(violations) => violations.told().to_vec(),
         }
+    }
+
+    /// The policy as the cluster would tell it, every default spelt out; `None` if something is wrong.
+    pub fn spelt_out(&self) -> Option<wire::Policy> {
+        let policy = convert::policy::read(&self.policy).ok()?;
+        Some(convert::policy::write(&policy))
     }
 
     /// The line of what a violation's field names, for example `policy.limits[1].per_us`.

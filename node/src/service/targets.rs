@@ -6,8 +6,8 @@ use crate::batch::SubmitError;
 use crate::shards::Shards;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
-use weir_admission::{Operation, Outcome, TargetName};
-use weir_proto::convert;
+use weir_admission::{Operation, Outcome, Principal, TargetName};
+use weir_proto::convert::{self, Caller};
 use weir_proto::error::{Reason, WireError};
 use weir_proto::v1 as wire;
 use weir_proto::v1::targets_service_server::TargetsService;
@@ -22,6 +22,14 @@ impl Targets {
     /// Answers for `shards`.
     pub fn new(shards: Shards) -> Targets {
         Targets { shards }
+    }
+
+    fn caller<'a>(&self, principal: &'a Principal) -> Caller<'a> {
+        Caller {
+            principal,
+            shards: self.shards.identity().shards,
+            wakes: false,
+        }
     }
 
     async fn change(
@@ -49,7 +57,8 @@ impl TargetsService for Targets {
     ) -> Result<Response<wire::PutTargetResponse>, Status> {
         let principal = principal_of(&request)?;
         let deadline = deadline_of(request.metadata());
-        let put = convert::target::read_put(request.get_ref()).map_err(WireError::from)?;
+        let caller = self.caller(&principal);
+        let put = convert::target::read_put(request.get_ref(), caller).map_err(WireError::from)?;
         let target = put.target.clone();
         let outcome = self
             .change(&target, Operation::PutPolicy(Box::new(put)), deadline)
@@ -122,5 +131,52 @@ impl TargetsService for Targets {
         let answer = convert::target::answer_delete(outcome, &target)?;
         tracing::info!(%target, %principal, "a target was removed");
         Ok(Response::new(answer))
+    }
+
+    async fn list_versions(
+        &self,
+        request: Request<wire::ListVersionsRequest>,
+    ) -> Result<Response<wire::ListVersionsResponse>, Status> {
+        principal_of(&request)?;
+        let target = convert::target::read_versions(request.get_ref()).map_err(WireError::from)?;
+        let versions = self
+            .shards
+            .read(self.shards.shard_of(&target), |state| {
+                state.versions(&target)
+            })
+            .await
+            .map_err(|error| wire_error(error, &self.shards))?
+            .ok_or_else(|| WireError::target_unknown(target.as_str()))?;
+        Ok(Response::new(convert::target::write_versions(&versions)))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<wire::ExplainRequest>,
+    ) -> Result<Response<wire::ExplainResponse>, Status> {
+        let principal = principal_of(&request)?;
+        let deadline = deadline_of(request.metadata());
+        let new_id = || format!("explain-{:032x}", rand::random::<u128>());
+        let ask = convert::explain::read(request.into_inner(), new_id, self.caller(&principal))
+            .map_err(WireError::from)?;
+        let (target, shard) = (ask.target.clone(), self.shards.shard_of(&ask.target));
+        // A dry run first: it brings the target to the present, and refuses what cannot be explained.
+        let dry_run = Operation::Admit(Box::new(ask.clone()));
+        convert::admit::answer(
+            self.change(&target, dry_run, deadline).await?,
+            &target,
+            shard,
+        )?;
+        let explanation = self
+            .shards
+            .read(shard, |state| state.explain(&ask))
+            .await
+            .map_err(|error| wire_error(error, &self.shards))?
+            .map_err(|refusal| convert::explain::refused(refusal, &target))?;
+        Ok(Response::new(convert::explain::answer(
+            explanation,
+            &target,
+            shard,
+        )?))
     }
 }

@@ -7,6 +7,7 @@
 pub mod admit;
 mod amounts;
 pub mod cancel;
+pub mod explain;
 pub mod extend;
 mod fields;
 mod grant;

@@ -1,19 +1,22 @@
 //! Targets: what operators put, remove and look at.
 
 use super::fields::Fields;
-use super::{Violations, outcome, policy};
+use super::{Caller, Violations, outcome, policy};
 use crate::error::{Reason, WireError};
 use crate::v1;
 use weir_admission::{
-    DeletePolicy, LimitUse, Outcome, PolicyOutcome, PriorityUse, PutPolicy, ShardId, TargetName,
-    TargetView, Violation,
+    DeletePolicy, LimitUse, Outcome, PolicyOutcome, PolicyVersion, PriorityUse, PutPolicy, ShardId,
+    TargetName, TargetView, Violation,
 };
 
 /// Reads a put.
 ///
 /// # Errors
 /// Every field that breaks a rule, those of the policy included.
-pub fn read_put(request: &v1::PutTargetRequest) -> Result<PutPolicy, Violations> {
+pub fn read_put(
+    request: &v1::PutTargetRequest,
+    caller: Caller<'_>,
+) -> Result<PutPolicy, Violations> {
     let mut fields = Fields::new();
     let target = fields.name("target", &request.target);
     let policy = match &request.policy {
@@ -30,6 +33,7 @@ pub fn read_put(request: &v1::PutTargetRequest) -> Result<PutPolicy, Violations>
     let put = || {
         Some(PutPolicy {
             target: target?,
+            principal: caller.principal.clone(),
             policy: policy?,
             expected_version,
         })
@@ -45,6 +49,29 @@ pub fn read_get(request: &v1::GetTargetRequest) -> Result<TargetName, Violations
     let mut fields = Fields::new();
     let target = fields.name("target", &request.target);
     fields.finish(target)
+}
+
+/// Reads whose versions are listed.
+///
+/// # Errors
+/// The name breaks a rule.
+pub fn read_versions(request: &v1::ListVersionsRequest) -> Result<TargetName, Violations> {
+    let mut fields = Fields::new();
+    let target = fields.name("target", &request.target);
+    fields.finish(target)
+}
+
+/// Versions of a policy as operators see them.
+pub fn write_versions(versions: &[PolicyVersion]) -> v1::ListVersionsResponse {
+    let write = |version: &PolicyVersion| v1::PolicyVersion {
+        version: version.version,
+        policy: Some(policy::write(&version.policy)),
+        put_by: version.put_by.to_string(),
+        age_us: version.age,
+    };
+    v1::ListVersionsResponse {
+        versions: versions.iter().map(write).collect(),
+    }
 }
 
 /// Reads a delete.

@@ -203,6 +203,7 @@ fn read_report(r: &mut Reader<'_>, names: &mut Names) -> Result<Report, Fault> {
 fn write_put(w: &mut Writer, put: &PutPolicy) -> Result<(), Fault> {
     w.u32(PUT_POLICY);
     w.text(put.target.as_str());
+    w.text(put.principal.as_str());
     policy_v1::write(w, &put.policy).map_err(|fault| fault.within("policy"))?;
     w.optional_u64(put.expected_version);
     Ok(())
@@ -211,6 +212,7 @@ fn write_put(w: &mut Writer, put: &PutPolicy) -> Result<(), Fault> {
 fn read_put(r: &mut Reader<'_>, names: &mut Names) -> Result<PutPolicy, Fault> {
     Ok(PutPolicy {
         target: names.targets.read(r, "target")?,
+        principal: names.principals.read(r, "principal")?,
         policy: policy_v1::read(r, names).map_err(|fault| fault.within("policy"))?,
         expected_version: r.optional_u64("expected_version")?,
     })

@@ -82,7 +82,7 @@ proptest! {
         delete in generate::delete_policy(),
     ) {
         let request = wire::put(&put);
-        prop_assert_eq!(convert::target::read_put(&request), Ok(put));
+        prop_assert_eq!(convert::target::read_put(&request, caller(&put.principal)), Ok(put.clone()));
         let request = wire::delete(&delete);
         prop_assert_eq!(convert::target::read_delete(&request), Ok(delete));
     }

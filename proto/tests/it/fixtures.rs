@@ -244,6 +244,7 @@ pub(crate) fn put_policy() -> PutPolicy {
     };
     PutPolicy {
         target: target("openai/gpt-5"),
+        principal: principal("operator"),
         policy,
         expected_version: Some(7),
     }
@@ -278,6 +279,7 @@ fn put_small() -> PutPolicy {
     };
     PutPolicy {
         target: target("t"),
+        principal: principal("p"),
         policy,
         expected_version: None,
     }

@@ -298,13 +298,15 @@ pub(crate) fn policy() -> impl Strategy<Value = Policy> {
 }
 
 pub(crate) fn put_policy() -> impl Strategy<Value = PutPolicy> {
-    (target(), policy(), option::of(any::<u64>())).prop_map(|(target, policy, expected_version)| {
-        PutPolicy {
+    let expected = option::of(any::<u64>());
+    (target(), principal(), policy(), expected).prop_map(
+        |(target, principal, policy, expected_version)| PutPolicy {
             target,
+            principal,
             policy,
             expected_version,
-        }
-    })
+        },
+    )
 }
 
 pub(crate) fn delete_policy() -> impl Strategy<Value = DeletePolicy> {

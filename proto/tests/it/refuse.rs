@@ -479,7 +479,7 @@ fn limits_of_a_put() {
     ];
     check(
         &put(),
-        |request, _| convert::target::read_put(&request),
+        |request, caller| convert::target::read_put(&request, caller),
         cases,
     );
 }
@@ -540,7 +540,7 @@ fn shares_of_a_put() {
     ];
     check(
         &put(),
-        |request, _| convert::target::read_put(&request),
+        |request, caller| convert::target::read_put(&request, caller),
         cases,
     );
 }
@@ -579,7 +579,7 @@ fn knobs_of_a_put() {
     ];
     check(
         &put(),
-        |request, _| convert::target::read_put(&request),
+        |request, caller| convert::target::read_put(&request, caller),
         cases,
     );
 }
@@ -608,7 +608,7 @@ fn an_answer_stays_small() {
     policy(&mut request).tenant_weights = (0..9_000)
         .map(|i| (format!("\u{1}{i}ü{}", "ü".repeat(2_000)), 0))
         .collect();
-    let violations = convert::target::read_put(&request).unwrap_err();
+    let violations = read_put(&request).unwrap_err();
     assert_eq!(violations.told().len(), VIOLATIONS_MAX);
     assert!(violations.found() > 9_000);
     let longest = violations
@@ -627,9 +627,21 @@ fn an_answer_stays_small() {
     assert!(status.message().len() < 512, "{}", status.message());
 }
 
+fn read_put(
+    request: &v1::PutTargetRequest,
+) -> Result<weir_admission::PutPolicy, convert::Violations> {
+    let principal = Principal::new("anonymous").unwrap();
+    let caller = Caller {
+        principal: &principal,
+        shards: 3,
+        wakes: false,
+    };
+    convert::target::read_put(request, caller)
+}
+
 #[test]
 fn violations_become_one_error() {
-    let violations = convert::target::read_put(&v1::PutTargetRequest::default()).unwrap_err();
+    let violations = read_put(&v1::PutTargetRequest::default()).unwrap_err();
     assert_eq!(
         violations.to_string(),
         "target must not be empty (and 1 more)"

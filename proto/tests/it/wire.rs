@@ -156,7 +156,10 @@ pub(crate) fn read_as_anything(bytes: &[u8]) {
     let _ = v1::ExtendRequest::decode(bytes).map(|m| convert::extend::read(&m, caller));
     let _ = v1::ReportRequest::decode(bytes).map(|m| convert::report::read(m, caller));
     let _ = v1::SessionRequest::decode(bytes).map(|m| read_session(m, caller));
-    let _ = v1::PutTargetRequest::decode(bytes).map(|m| convert::target::read_put(&m));
+    let _ = v1::PutTargetRequest::decode(bytes).map(|m| convert::target::read_put(&m, caller));
+    let _ = v1::ListVersionsRequest::decode(bytes).map(|m| convert::target::read_versions(&m));
+    let _ = v1::ExplainRequest::decode(bytes)
+        .map(|m| convert::explain::read(m, || "new".into(), caller));
     let _ = v1::GetTargetRequest::decode(bytes).map(|m| convert::target::read_get(&m));
     let _ = v1::DeleteTargetRequest::decode(bytes).map(|m| convert::target::read_delete(&m));
 }

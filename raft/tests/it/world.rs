@@ -391,6 +391,7 @@ pub(crate) fn put(name: &str, cap: u64) -> Operation {
     };
     let put = PutPolicy {
         target: target(name),
+        principal: Principal::new("anonymous").unwrap(),
         policy,
         expected_version: None,
     };

@@ -174,6 +174,7 @@ impl<'a> Driver<'a> {
     fn put(&self, place: usize, policy: Policy, expected_version: Option<u64>) -> Operation {
         Operation::PutPolicy(Box::new(PutPolicy {
             target: target(place),
+            principal: principal(false),
             policy,
             expected_version,
         }))

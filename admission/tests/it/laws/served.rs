@@ -49,6 +49,7 @@ fn judge(policy: Policy, calls: &[Call]) -> Result<(), TestCaseError> {
     let mut state = State::default();
     let put = Operation::PutPolicy(Box::new(PutPolicy {
         target: target(0),
+        principal: Principal::new("anonymous").unwrap(),
         policy: policy.clone(),
         expected_version: None,
     }));

@@ -258,6 +258,7 @@ fn run(fleet: &Fleet) -> Result<(), TestCaseError> {
     };
     let put = Operation::PutPolicy(Box::new(PutPolicy {
         target: target(0),
+        principal: Principal::new("anonymous").unwrap(),
         policy: fleet.policy(),
         expected_version: None,
     }));

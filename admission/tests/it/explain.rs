@@ -1,0 +1,130 @@
+//! An explanation says what a dry run says, and its parts add up to it.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use weir_admission::{
+    Admit, AdmitOutcome, Amounts, DimensionName, EnforcedBy, Headroom, InitialUse, Kind, Limit,
+    LimitName, Operation, Outcome, Policy, Principal, Priority, PriorityName, PutPolicy, Stamp,
+    State, TargetName, TenantName,
+};
+
+fn policy() -> Policy {
+    let limit = |name: &str, cap, kind| Limit {
+        name: LimitName::new(name).unwrap(),
+        dimension: DimensionName::new(name).unwrap(),
+        cap,
+        per: 10_000_000,
+        kind,
+        enforced_by: EnforcedBy::Provider,
+        burst: None,
+        initial_use: InitialUse::Empty,
+    };
+    let priority = |(name, weight): (&str, u32)| Priority {
+        name: PriorityName::new(name).unwrap(),
+        weight,
+    };
+    Policy {
+        limits: vec![
+            limit("requests", 6, Kind::Sliding),
+            limit("tokens", 900, Kind::Bucket),
+        ],
+        priorities: [("p0", 5), ("p1", 3), ("p2", 2)].map(priority).into(),
+        headroom: Headroom::On,
+        ..Policy::default()
+    }
+}
+
+fn ask(id: usize, class: usize, tenant: usize, tokens: u64) -> Admit {
+    let amount = |name: &str, units| (DimensionName::new(name).unwrap(), units);
+    Admit {
+        target: TargetName::new("api/x").unwrap(),
+        tenant: TenantName::new(&format!("t{tenant}")).unwrap(),
+        principal: Principal::new("anonymous").unwrap(),
+        priority: PriorityName::new(&format!("p{class}")).unwrap(),
+        admission_id: id.to_string().into_bytes().into(),
+        attempt: 1,
+        ask: 1,
+        cost: Amounts::new(vec![amount("requests", 1), amount("tokens", tokens)]).unwrap(),
+        cost_max: Amounts::new(vec![amount("tokens", tokens + 50)]).unwrap(),
+        labels_digest: 0,
+        deadline: None,
+        dry_run: false,
+        wake: false,
+    }
+}
+
+fn apply(state: &mut State, index: u64, now: u64, operation: Operation) -> Outcome {
+    let mut outcomes = state.apply(index, Stamp::from_micros(now), &[operation]);
+    outcomes.pop().unwrap()
+}
+
+fn check(state: &mut State, index: u64, now: u64, ask: &Admit) -> Result<(), TestCaseError> {
+    let dry = Admit {
+        dry_run: true,
+        ..ask.clone()
+    };
+    let answer = apply(state, index, now, Operation::Admit(Box::new(dry.clone())));
+    let Outcome::Admit(answer) = answer else {
+        return Err(TestCaseError::fail(format!("{answer:?}")));
+    };
+    let told = state.explain(&dry).unwrap();
+    prop_assert_eq!(&told.outcome, &answer);
+    let (place, earliest_in) = match answer {
+        AdmitOutcome::Deferred(deferred) => {
+            let limit = told
+                .limits
+                .iter()
+                .find(|l| Some(&l.name) == deferred.limit.as_ref());
+            if let Some(limit) = limit {
+                prop_assert_eq!(limit.earliest_in, deferred.earliest_in, "it binds");
+            }
+            (Some(deferred.place), deferred.earliest_in)
+        }
+        AdmitOutcome::Admitted(_) => (None, u64::MAX),
+        AdmitOutcome::Rejected(rejected) => {
+            return Err(TestCaseError::fail(format!("{rejected:?}")));
+        }
+    };
+    let ahead: u64 = told.priorities.iter().map(|priority| priority.ahead).sum();
+    prop_assert!(
+        place.is_none_or(|place| place == ahead),
+        "{place:?} is not {ahead}"
+    );
+    prop_assert!(
+        told.limits
+            .iter()
+            .all(|limit| limit.earliest_in <= earliest_in)
+    );
+    prop_assert!(told.priorities.iter().all(|one| one.ahead <= one.waiting));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_parts_of_an_explanation_add_up(
+        calls in vec((0_usize..3, 0_usize..4, 1_u64..200, 0_u64..400_000), 1..60),
+    ) {
+        let mut state = State::default();
+        let put = PutPolicy {
+            target: TargetName::new("api/x").unwrap(),
+            principal: Principal::new("anonymous").unwrap(),
+            policy: policy(),
+            expected_version: None,
+        };
+        apply(&mut state, 1, 1, Operation::PutPolicy(Box::new(put)));
+        let (mut index, mut now) = (1, 1);
+        for (id, (class, tenant, tokens, later)) in calls.into_iter().enumerate() {
+            now += later;
+            let new = ask(id, class, tenant, tokens);
+            check(&mut state, index + 1, now, &new)?;
+            apply(&mut state, index + 2, now, Operation::Admit(Box::new(new.clone())));
+            let waits = matches!(state.explain(&new), Ok(told) if told.waits);
+            if waits {
+                check(&mut state, index + 3, now, &new)?;
+            }
+            index += 3;
+        }
+    }
+}
