@@ -102,6 +102,8 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long another node may take to tell its status.
 pub const STATUS_WAIT: Duration = Duration::from_millis(500);
+/// How long a drain may take to move every lead: some tries for each shard, all at once.
+pub const DRAIN_LEADS_WITHIN: Duration = Duration::from_secs(5);
 /// Longest time a stop may take from the signal to the end of the process.
 pub const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Part of [`STOP_WITHIN`] for handing leaderships over ...
@@ -123,6 +125,7 @@ const _: () = assert!(ENTRY_OPERATIONS_WORTH <= ENTRY_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_RESERVED >= SUBMISSION_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED);
 const _: () = assert!(QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED > POLICY_MESSAGE_BYTES_MAX);
+const _: () = assert!(DRAIN_LEADS_WITHIN.as_millis() < CALL_DURATION_MAX.as_millis());
 const _: () = assert!(
     HAND_OVER_WITHIN.as_millis() + DRAIN_WITHIN.as_millis() + CLOSE_WITHIN.as_millis()
         < STOP_WITHIN.as_millis()

@@ -2,6 +2,7 @@
 
 use crate::cluster_time::Anchor;
 use crate::limits::{IN_FLIGHT_BYTES, IN_FLIGHT_ENTRIES, READY_LAG_ENTRIES};
+use crate::peer::PeerAsk;
 use crate::replica::Replica;
 use crate::reply::{Reply, Room};
 use crate::types::{Batch, CommittedLeaderId, Metrics, Raft, RaftError, ReadError};
@@ -27,6 +28,7 @@ struct Inner {
     replica: Arc<Replica>,
     raft: Raft,
     timing: Timing,
+    peers: PeerAsk,
     leadership: watch::Receiver<Leadership>,
     /// Held from stamping a batch until it is on its way: stamps stand in the log in their order.
     line: Mutex<()>,
@@ -45,12 +47,14 @@ impl Group {
         replica: Arc<Replica>,
         raft: Raft,
         timing: Timing,
+        peers: PeerAsk,
         leadership: watch::Receiver<Leadership>,
     ) -> Self {
         let inner = Inner {
             replica,
             raft,
             timing,
+            peers,
             leadership,
             line: Mutex::new(()),
             entries: Arc::new(Semaphore::new(IN_FLIGHT_ENTRIES)),
@@ -173,6 +177,13 @@ impl Group {
         if !self.is_ready(&metrics, to) {
             return Err(TransferError::NotReady(to));
         }
+        // An order that is refused would leave the shard without anybody who leads.
+        let asked_within = Duration::from_millis(self.inner.timing.election_min_ms);
+        match self.inner.peers.takes_lead(to, asked_within).await {
+            Some(true) => {}
+            Some(false) => return Err(TransferError::Declined(to)),
+            None => return Err(TransferError::NotReady(to)),
+        }
         let ordered = self.inner.raft.trigger().transfer_leader(to.0).await;
         ordered.map_err(|_| TransferError::Stopped)?;
         let mut leadership = self.leadership();
@@ -181,6 +192,24 @@ impl Group {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(TransferError::Stopped),
             Err(_) => Err(TransferError::Timeout(to)),
+        }
+    }
+
+    /// Hands the lead to the first peer that takes it. Shards start with different peers, so that one node
+    /// does not get them all.
+    pub(crate) async fn hand_over(&self) {
+        let mut ready = self.ready_peers();
+        let turn = (self.shard().0 as usize)
+            .checked_rem(ready.len())
+            .unwrap_or(0);
+        ready.rotate_left(turn);
+        for to in ready {
+            match self.transfer(to).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::info!(shard = self.shard().0, %error, "lead not handed over");
+                }
+            }
         }
     }
 

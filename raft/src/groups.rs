@@ -1,13 +1,13 @@
 //! All groups of a node: start, stop, and what they share.
 
 use crate::disk::{Disk, RealDisk};
+use crate::duty::Duty;
 use crate::group::Group;
 use crate::identity::DataDir;
 use crate::log::{LogStore, Worker};
 use crate::peer::PeerHandler;
 use crate::start::{self, StartError};
 use crate::{Clock, Config, Failure, Identity};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,8 +28,7 @@ pub(crate) struct Inner {
     pub(crate) identity: Identity,
     pub(crate) groups: Vec<Group>,
     pub(crate) peers: PeerHandler,
-    /// True once this node gives its leads away and takes none.
-    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) duty: Duty,
     pub(crate) failure: watch::Sender<Option<Failure>>,
     /// Taken when the log is closed.
     pub(crate) log: Mutex<Option<LogStore>>,
@@ -99,20 +98,65 @@ impl Groups {
     /// Gives every lead of this node to another, for a graceful stop, and takes none any more. Gives up
     /// after `within`: others then elect leaders on their own.
     pub async fn hand_over(&self, within: Duration) {
-        self.inner.stopping.store(true, Ordering::Relaxed);
-        for group in self.all() {
-            group.raft().runtime_config().elect(false);
-        }
-        let moves = self.all().filter(|group| group.leads()).map(hand_over);
-        let all = futures::future::join_all(moves);
-        if tokio::time::timeout(within, all).await.is_err() {
+        self.inner.duty.stop();
+        self.campaign(false);
+        if !self.give_leads_away(within).await {
             tracing::warn!("not every lead was handed over in time");
         }
     }
 
+    /// Gives every lead of this node to another and takes none any more, until [`Groups::undrain`] or a
+    /// restart. The node goes on voting and keeping the log. Until then no other node may fail whose
+    /// place this one would have to take: it does not campaign.
+    ///
+    /// # Errors
+    /// The shards that nobody else took within `within`. The node is not drained then.
+    pub async fn drain(&self, within: Duration) -> Result<(), Vec<ShardId>> {
+        self.inner.duty.set_drained(true);
+        self.campaign(false);
+        if self.give_leads_away(within).await {
+            return Ok(());
+        }
+        let kept = self.all().filter(|group| group.leads());
+        let kept: Vec<ShardId> = kept.map(Group::shard).collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        self.undrain();
+        Err(kept)
+    }
+
+    /// Lets a drained node lead again. Leaders come back by themselves.
+    pub fn undrain(&self) {
+        self.inner.duty.set_drained(false);
+        self.campaign(!self.inner.duty.is_stopping());
+    }
+
+    /// True while this node is drained.
+    pub fn is_drained(&self) -> bool {
+        self.inner.duty.is_drained()
+    }
+
+    fn campaign(&self, campaign: bool) {
+        for group in self.all() {
+            group.raft().runtime_config().elect(campaign);
+        }
+    }
+
+    /// True if this node leads nothing any more.
+    async fn give_leads_away(&self, within: Duration) -> bool {
+        let moves = self
+            .all()
+            .filter(|group| group.leads())
+            .map(Group::hand_over);
+        let all = futures::future::join_all(moves);
+        let in_time = tokio::time::timeout(within, all).await.is_ok();
+        in_time && !self.all().any(Group::leads)
+    }
+
     /// Stops every group and closes the log. Nothing is answered afterwards.
     pub async fn shutdown(&self) {
-        self.inner.stopping.store(true, Ordering::Relaxed);
+        self.inner.duty.stop();
         let stops = self.all().map(|group| group.raft().shutdown());
         for stopped in futures::future::join_all(stops).await {
             if let Err(error) = stopped {
@@ -129,22 +173,6 @@ impl Groups {
             && let Err(failure) = log.close().await
         {
             tracing::warn!(%failure, "the log did not close cleanly");
-        }
-    }
-}
-
-/// Hands one group's lead to the first peer that takes it. Shards start with different peers, so that
-/// one node does not get them all.
-async fn hand_over(group: &Group) {
-    let mut ready = group.ready_peers();
-    let turn = (group.shard().0 as usize)
-        .checked_rem(ready.len())
-        .unwrap_or(0);
-    ready.rotate_left(turn);
-    for to in ready {
-        match group.transfer(to).await {
-            Ok(()) => return,
-            Err(error) => tracing::info!(shard = group.shard().0, %error, "lead not handed over"),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! end of the group's core.
 
 use crate::balance::{Balance, Look};
+use crate::duty::Duty;
 use crate::limits::{KEEP_EVERY, LOG_BYTES_SHARES_MAX, TAIL_ENTRIES_MIN};
 use crate::log::GroupLog;
 use crate::peer::Cut;
@@ -22,8 +23,7 @@ pub(crate) struct Keeper {
     pub(crate) leadership: watch::Sender<Leadership>,
     /// Where the end of a core is told.
     pub(crate) failure: watch::Sender<Option<Failure>>,
-    /// True once this node gives its leads away and takes none.
-    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) duty: Duty,
     /// Set when a leader handed the lead to this node.
     pub(crate) given: Arc<AtomicBool>,
     /// The node that should lead.
@@ -140,6 +140,10 @@ impl Keeper {
     }
 
     async fn place_lead(&self, balance: &mut Balance) {
+        if self.duty.is_drained() && self.group.leads() {
+            // An election that had begun before the drain was won after it.
+            self.group.hand_over().await;
+        }
         let look = self.look();
         let (true, Some(to)) = (balance.look(look), self.preferred) else {
             return;
@@ -151,10 +155,9 @@ impl Keeper {
 
     fn look(&self) -> Look {
         let given = self.given.swap(false, Ordering::Relaxed);
-        let stopping = self.stopping.load(Ordering::Relaxed);
         let elsewhere = self.preferred.filter(|preferred| *preferred != self.me);
         match elsewhere {
-            Some(preferred) if !stopping && self.group.leads() => {
+            Some(preferred) if self.duty.takes_leads() && self.group.leads() => {
                 let ready = self.group.ready_peers().contains(&preferred);
                 Look {
                     misplaced: true,
@@ -176,7 +179,7 @@ impl Keeper {
             Err(error) => error.to_string(),
             Ok(()) => "its core is gone".to_owned(),
         };
-        if self.stopping.load(Ordering::Relaxed) {
+        if self.duty.is_stopping() {
             tracing::debug!(shard, why, "group stopped");
             return;
         }

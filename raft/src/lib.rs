@@ -9,6 +9,7 @@ mod clock;
 mod cluster_time;
 mod config;
 pub mod disk;
+mod duty;
 mod failure;
 mod founding;
 mod group;

@@ -1,6 +1,7 @@
 //! How a node's groups come up.
 
 use crate::disk::Disk;
+use crate::duty::Duty;
 use crate::founding::{self, founding_rank, preferred_leader};
 use crate::group::Group;
 use crate::groups::{Connector, Groups, Inner};
@@ -12,14 +13,14 @@ use crate::limits::{
 };
 use crate::log::{GroupLog, LogOptions, LogStore, OpenError, Worker};
 use crate::machine::Machine;
-use crate::peer::{Cut, Links, PeerFactory, PeerGroup, PeerHandler, PeerIdentity};
+use crate::peer::{Cut, Links, PeerAsk, PeerFactory, PeerGroup, PeerHandler, PeerIdentity};
 use crate::replica::Replica;
 use crate::snapshot::{Loaded, SnapshotError, SnapshotStore};
 use crate::types::Raft;
 use crate::{Clock, Config, Failure, Leadership};
 use openraft::{BasicNode, SnapshotPolicy};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -105,7 +106,7 @@ struct Starter {
     disk: Arc<dyn Disk>,
     data_dir: DataDir,
     log: LogStore,
-    stopping: Arc<AtomicBool>,
+    duty: Duty,
     failure: watch::Sender<Option<Failure>>,
     /// Bytes of batches after which a group takes a snapshot.
     snapshot_bytes: u64,
@@ -150,7 +151,7 @@ impl Starter {
             disk,
             data_dir,
             log,
-            stopping: Arc::new(AtomicBool::new(false)),
+            duty: Duty::default(),
             failure: watch::Sender::new(None),
             snapshot_bytes: share.clamp(SNAPSHOT_GROUP_BYTES_MIN, SNAPSHOT_GROUP_BYTES_MAX),
         })
@@ -168,13 +169,14 @@ impl Starter {
         let cut = Cut::default();
         let raft = self.core(shard, log.clone(), machine, cut.clone()).await?;
         let (told, leadership) = watch::channel(Leadership::default());
-        let group = Group::new(replica, raft.clone(), self.config.timing, leadership);
+        let peers = PeerAsk::new(self.links.clone(), group_of(shard));
+        let group = Group::new(replica, raft.clone(), self.config.timing, peers, leadership);
         let given = Arc::new(AtomicBool::new(false));
         let keeper = Keeper {
             group: group.clone(),
             leadership: told,
             failure: self.failure.clone(),
-            stopping: Arc::clone(&self.stopping),
+            duty: self.duty.clone(),
             given: Arc::clone(&given),
             preferred: preferred_leader(shard, &self.config.members),
             me: self.config.node,
@@ -248,7 +250,7 @@ impl Starter {
 
     /// Stops what was started.
     async fn abandon(self, groups: Vec<Group>) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.duty.stop();
         for group in groups {
             // It ends either way.
             drop(group.raft().shutdown().await);
@@ -263,7 +265,7 @@ impl Starter {
             me,
             data_dir,
             log,
-            stopping,
+            duty,
             failure,
             ..
         } = self;
@@ -273,12 +275,12 @@ impl Starter {
             .into_keys()
             .filter(|node| *node != config.node)
             .collect();
-        let peers = PeerHandler::new(me, peers, reachable, Arc::clone(&stopping));
+        let peers = PeerHandler::new(me, peers, reachable, duty.clone());
         let inner = Inner {
             identity,
             groups,
             peers,
-            stopping,
+            duty,
             failure,
             log: Mutex::new(Some(log)),
             _data_dir: data_dir,

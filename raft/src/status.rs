@@ -82,6 +82,9 @@ pub enum TransferError {
     /// The other node does not answer or is too far behind. Nothing happened.
     #[error("node {0} is not ready to lead")]
     NotReady(NodeId),
+    /// The other node takes no leads: it stops, or an operator drained it. Nothing happened.
+    #[error("node {0} takes no leads: it is drained, or stops")]
+    Declined(NodeId),
     /// The other node did not take over in time; who leads may have changed all the same.
     #[error("node {0} did not take over in time")]
     Timeout(NodeId),

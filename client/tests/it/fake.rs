@@ -629,4 +629,15 @@ impl ClusterService for Node {
         world.term += 1;
         Ok(Response::new(TransferResponse {}))
     }
+
+    async fn drain(&self, _: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+        Err(Status::unimplemented("no client asks for it"))
+    }
+
+    async fn undrain(
+        &self,
+        _: Request<UndrainRequest>,
+    ) -> Result<Response<UndrainResponse>, Status> {
+        Err(Status::unimplemented("no client asks for it"))
+    }
 }

@@ -1,7 +1,8 @@
 //! What operators and clients ask about the cluster itself.
 
 use super::error::hint;
-use crate::limits::STATUS_WAIT;
+use super::principal_of;
+use crate::limits::{DRAIN_LEADS_WITHIN, STATUS_WAIT};
 use crate::shards::Shards;
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -35,6 +36,7 @@ impl ClusterApi {
         let own = self.shards.identity().node;
         wire::NodeStatus {
             reachable: true,
+            drained: self.shards.groups().is_drained(),
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
             groups: self
@@ -57,6 +59,7 @@ impl ClusterApi {
                 .unwrap_or_default(),
             peer_address: member.map(|member| member.peer.clone()).unwrap_or_default(),
             reachable: false,
+            drained: false,
             version: String::new(),
             uptime_us: 0,
             groups: Vec::new(),
@@ -172,9 +175,52 @@ impl ClusterService for ClusterApi {
         );
         Ok(Response::new(wire::TransferResponse {}))
     }
+
+    async fn drain(
+        &self,
+        request: Request<wire::DrainRequest>,
+    ) -> Result<Response<wire::DrainResponse>, Status> {
+        let principal = principal_of(&request)?;
+        self.check_self(request.get_ref().node_id)?;
+        match self.shards.groups().drain(DRAIN_LEADS_WITHIN).await {
+            Ok(()) => {
+                tracing::info!(%principal, "this node is drained: it leads nothing");
+                Ok(Response::new(wire::DrainResponse {}))
+            }
+            Err(kept) => {
+                let kept: Vec<String> = kept.iter().map(|shard| shard.0.to_string()).collect();
+                let message = format!(
+                    "no other node took over shards {}; the node is not drained",
+                    kept.join(", ")
+                );
+                Err(WireError::new(Reason::NoQuorum, message).into())
+            }
+        }
+    }
+
+    async fn undrain(
+        &self,
+        request: Request<wire::UndrainRequest>,
+    ) -> Result<Response<wire::UndrainResponse>, Status> {
+        let principal = principal_of(&request)?;
+        self.check_self(request.get_ref().node_id)?;
+        self.shards.groups().undrain();
+        tracing::info!(%principal, "this node leads again");
+        Ok(Response::new(wire::UndrainResponse {}))
+    }
 }
 
 impl ClusterApi {
+    /// Refuses what is meant for another node: addresses may change hands.
+    fn check_self(&self, node: u64) -> Result<(), WireError> {
+        let own = self.shards.identity().node;
+        if node == own.0 {
+            Ok(())
+        } else {
+            Err(malformed("node_id", format!("must be {own}, this node")))
+        }
+    }
+
     fn transfer_error(&self, error: TransferError) -> WireError {
         match error {
             TransferError::NotLeader { leader } => {
@@ -187,6 +233,10 @@ impl ClusterApi {
             TransferError::NotReady(node) => WireError::new(
                 Reason::NoQuorum,
                 format!("node {node} does not answer or is too far behind; nothing happened"),
+            ),
+            TransferError::Declined(node) => malformed(
+                "to",
+                format!("must be a node that takes leads, node {node} is drained or stops"),
             ),
             TransferError::Timeout(node) => WireError::new(
                 Reason::OutcomeUnknown,

@@ -100,6 +100,30 @@ pub(crate) struct PeerClient {
     cut: Cut,
 }
 
+/// Asks peers about one group, outside of its core.
+pub(crate) struct PeerAsk {
+    links: Links,
+    group: u32,
+}
+
+impl PeerAsk {
+    pub(crate) fn new(links: Links, group: u32) -> Self {
+        Self { links, group }
+    }
+
+    /// Whether a peer would take the group's lead; `None` if it does not say so in time.
+    pub(crate) async fn takes_lead(&self, peer: NodeId, in_time: Duration) -> Option<bool> {
+        let client = PeerClient {
+            link: self.links.to(peer).cloned(),
+            group: self.group,
+            answer_within: in_time,
+            cut: Cut::default(),
+        };
+        let send = |link: Link, envelope| async move { link.client().takes_lead(envelope).await };
+        client.call(&(), in_time, send).await.ok()
+    }
+}
+
 /// Turns a failed call into an error after which openraft waits before it tries again.
 pub(super) fn unreachable(status: &Status) -> RpcError {
     RpcError::Unreachable(Unreachable::new(status))

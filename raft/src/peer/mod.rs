@@ -14,7 +14,7 @@ mod service;
 mod snapshot;
 mod tap;
 
-pub(crate) use client::{Cut, PeerFactory};
+pub(crate) use client::{Cut, PeerAsk, PeerFactory};
 pub(crate) use envelope::PeerIdentity;
 pub(crate) use link::Links;
 pub use server::peer_server;

@@ -5,6 +5,7 @@ use super::body;
 use super::envelope::PeerIdentity;
 use super::snapshot;
 use crate::NodeId;
+use crate::duty::Duty;
 use crate::limits::{PEER_MESSAGE_BYTES, PEER_SNAPSHOTS_AT_ONCE};
 use crate::types::{AppendRequest, Raft, TransferRequest};
 use futures::{Stream, StreamExt, stream};
@@ -38,8 +39,7 @@ struct Inner {
     me: PeerIdentity,
     peers: BTreeSet<NodeId>,
     groups: BTreeMap<u32, PeerGroup>,
-    /// True once this node gives its leads away and takes none.
-    stopping: Arc<AtomicBool>,
+    duty: Duty,
     snapshots: Semaphore,
 }
 
@@ -50,7 +50,7 @@ impl PeerHandler {
         me: PeerIdentity,
         peers: BTreeSet<NodeId>,
         groups: BTreeMap<u32, PeerGroup>,
-        stopping: Arc<AtomicBool>,
+        duty: Duty,
     ) -> Self {
         let snapshots = Semaphore::new(PEER_SNAPSHOTS_AT_ONCE);
         Self {
@@ -58,7 +58,7 @@ impl PeerHandler {
                 me,
                 peers,
                 groups,
-                stopping,
+                duty,
                 snapshots,
             }),
         }
@@ -113,6 +113,13 @@ impl PeerService for PeerHandler {
         self.answer(from, envelope.group, &answer)
     }
 
+    async fn takes_lead(&self, request: Request<Envelope>) -> Result<Response<Envelope>, Status> {
+        let envelope = request.into_inner();
+        let (from, _) = self.group(&envelope)?;
+        let () = body::decode(envelope.version, &envelope.body)?;
+        self.answer(from, envelope.group, &self.inner.duty.takes_leads())
+    }
+
     async fn transfer_leader(
         &self,
         request: Request<Envelope>,
@@ -121,8 +128,8 @@ impl PeerService for PeerHandler {
         let (from, group) = self.group(&envelope)?;
         let order: TransferRequest = body::decode(envelope.version, &envelope.body)?;
         if *order.to_node_id() == self.inner.me.node.0 {
-            if self.inner.stopping.load(Ordering::Relaxed) {
-                return Err(Status::unavailable("this node is stopping"));
+            if !self.inner.duty.takes_leads() {
+                return Err(Status::unavailable("this node takes no leads"));
             }
             group.given.store(true, Ordering::Relaxed);
         }

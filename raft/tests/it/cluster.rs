@@ -189,6 +189,36 @@ async fn a_node_that_stops_gives_its_leads_away_and_gets_none() {
 }
 
 #[tokio::test]
+async fn a_drained_node_takes_no_lead_and_an_offer_stops_nobody() {
+    let world = World::new(3, 3).await;
+    spread(&world).await;
+    let drained = NodeId(1);
+    world.groups(drained).drain(PATIENCE).await.unwrap();
+    for shard in 0..3 {
+        let leader = eventually("another leader", async || {
+            let leader = world.leader(shard).await;
+            (leader != drained).then_some(leader)
+        })
+        .await;
+        let group = world.group(leader, shard);
+        assert_eq!(
+            group.transfer(drained).await,
+            Err(TransferError::Declined(drained))
+        );
+        let term = group.positions().term;
+        world.commit_through(leader, shard, vec![put("a", 1)]).await;
+        assert_eq!(group.positions().term, term, "it led on");
+    }
+    world.groups(drained).undrain();
+    let leader = world.leader(0).await;
+    eventually("the lead", async || {
+        let moved = world.group(leader, 0).transfer(drained).await;
+        (moved.is_ok() || world.leader(0).await == drained).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_node_whose_log_cannot_be_synced_fails_and_the_others_go_on() {
     let mut world = World::new(3, 1).await;
     world.commit(0, vec![put("a", 100)]).await;
