@@ -7,7 +7,7 @@ use crate::exit::{EXIT_CODES, Exit};
 use crate::limits::CONNECTIONS_MAX;
 use crate::listen::{BindError, bind, tcp};
 use crate::server::{Ended, Parts, Server};
-use crate::{ctl, demo, dev, signals, trace};
+use crate::{ctl, demo, dev, manual, signals, trace};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +33,17 @@ enum Command {
     Server(ServerArgs),
     /// Talk to a cluster.
     Ctl(ctl::CtlArgs),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: manual::Shell,
+    },
+    /// Print the manual page, or write those of all commands.
+    Man {
+        /// Where to write one page for each command; without it weir(1) is printed.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -93,6 +104,8 @@ impl Cli {
             }
             Command::Server(args) => serve(args).await,
             Command::Ctl(args) => ctl::run(args).await,
+            Command::Completions { shell } => told(manual::completions(shell)),
+            Command::Man { dir } => told(manual::pages(dir.as_deref())),
         }
     }
 }

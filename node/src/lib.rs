@@ -19,6 +19,7 @@ pub mod health;
 mod http;
 pub mod limits;
 pub mod listen;
+mod manual;
 pub mod metrics;
 pub mod server;
 pub mod service;

@@ -1,6 +1,8 @@
-//! `admit` and `release`: one ask and one answer, shown as they are, without what a worker's client adds.
+//! `admit`, `release`, `cancel` and `explain`: one question and one answer, shown as they are, without what
+//! a worker's client adds.
 
-use super::{AdmitArgs, CtlError, Form, ReleaseArgs, show};
+use super::args::{AdmitArgs, CallArgs, CancelArgs, ExplainArgs, ReleaseArgs};
+use super::{CtlError, Form, show};
 use crate::exit::Exit;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
@@ -23,21 +25,18 @@ pub(super) async fn admit(
     args: AdmitArgs,
     form: Form,
 ) -> Result<(String, Exit), CtlError> {
-    let priority = match args.priority {
-        Some(priority) => priority,
-        None => lowest_priority(client, &args.target).await?,
-    };
+    let priority = priority_of(client, &args.call).await?;
     let request = wire::AdmitRequest {
-        target: args.target,
-        tenant: args.tenant,
+        target: args.call.target,
+        tenant: args.call.tenant,
         priority,
         admission_id: args
             .id
             .unwrap_or_else(|| format!("ctl-{:016x}", rand::random::<u64>())),
         attempt: args.attempt,
         ask: args.ask,
-        cost: (*args.cost).clone(),
-        cost_max: (*args.cost_max).clone(),
+        cost: (*args.call.cost).clone(),
+        cost_max: (*args.call.cost_max).clone(),
         labels: Default::default(),
         deadline_us: args.deadline.map_or(0, micros),
         dry_run: args.dry_run,
@@ -87,12 +86,61 @@ pub(super) async fn release(
     Ok((show::released(&answer, form), exit))
 }
 
+pub(super) async fn cancel(
+    client: &Client,
+    args: CancelArgs,
+    form: Form,
+) -> Result<(String, Exit), CtlError> {
+    let request = wire::CancelRequest {
+        target: args.target,
+        tenant: args.tenant,
+        admission_id: args.id,
+        attempt: args.attempt,
+        ask: args.ask,
+    };
+    let answer = at_leader(client, &request.target, |mut leader| {
+        let request = request.clone();
+        async move { leader.cancel(request).await }
+    })
+    .await?;
+    let exit = match answer.status() {
+        wire::CancelStatus::PlaceDropped
+        | wire::CancelStatus::GrantRefunded
+        | wire::CancelStatus::Nothing => Exit::Success,
+        wire::CancelStatus::Stale | wire::CancelStatus::Unspecified => Exit::Failed,
+    };
+    Ok((show::cancelled(&answer, form), exit))
+}
+
+pub(super) async fn explain(
+    client: &Client,
+    args: ExplainArgs,
+    form: Form,
+) -> Result<String, CtlError> {
+    let priority = priority_of(client, &args.call).await?;
+    let request = wire::ExplainRequest {
+        target: args.call.target,
+        tenant: args.call.tenant,
+        priority,
+        cost: (*args.call.cost).clone(),
+        cost_max: (*args.call.cost_max).clone(),
+        admission_id: args.id,
+    };
+    let answer = client.explain(request.clone()).await?;
+    Ok(show::explained(&request, &answer, form))
+}
+
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-async fn lowest_priority(client: &Client, target: &str) -> Result<String, CtlError> {
-    let policy = client.get_target(target).await?.policy.unwrap_or_default();
+/// The priority asked for, or the lowest one of the policy.
+async fn priority_of(client: &Client, call: &CallArgs) -> Result<String, CtlError> {
+    if let Some(priority) = &call.priority {
+        return Ok(priority.clone());
+    }
+    let target = client.get_target(&call.target).await?;
+    let policy = target.policy.unwrap_or_default();
     let lowest = policy.priorities.into_iter().next_back();
     lowest
         .map(|priority| priority.name)
@@ -128,7 +176,11 @@ where
             CtlError::Wire(wire) if tries < TRIES && moves_on(wire.reason) => {
                 hint = wire.leader.as_ref().map(|leader| leader.address.clone());
             }
-            CtlError::Wire(_) | CtlError::Call(_) | CtlError::Client(_) | CtlError::Usage(_) => {
+            CtlError::Wire(_)
+            | CtlError::Call(_)
+            | CtlError::Client(_)
+            | CtlError::Usage(_)
+            | CtlError::Refused(_) => {
                 return Err(error);
             }
         }

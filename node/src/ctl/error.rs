@@ -9,6 +9,8 @@ use weir_proto::error::{Reason, WireError};
 pub enum CtlError {
     /// Flags or files are wrong.
     Usage(String),
+    /// It was not done, and nothing is wrong with the cluster.
+    Refused(String),
     /// The client says why.
     Client(weir_client::Error),
     /// The cluster says why.
@@ -26,6 +28,7 @@ impl CtlError {
     pub fn exit(&self) -> Exit {
         match self {
             CtlError::Usage(_) => Exit::Usage,
+            CtlError::Refused(_) => Exit::Failed,
             CtlError::Client(error) => client_exit(error),
             CtlError::Wire(error) => reason_exit(error.reason),
             CtlError::Call(status) => code_exit(status.code()),
@@ -89,7 +92,7 @@ fn code_exit(code: tonic::Code) -> Exit {
 impl fmt::Display for CtlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CtlError::Usage(message) => f.write_str(message),
+            CtlError::Usage(message) | CtlError::Refused(message) => f.write_str(message),
             CtlError::Client(error) => error.fmt(f),
             CtlError::Wire(error) => error.fmt(f),
             CtlError::Call(status) => write!(f, "{:?}: {}", status.code(), status.message()),

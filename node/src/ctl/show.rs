@@ -1,18 +1,23 @@
 //! Answers as text.
 
 mod decision;
+mod explain;
 mod json;
+mod policy;
 mod status;
 mod target;
 #[cfg(test)]
 mod tests;
+mod watch;
 
-pub(super) use self::decision::{decision, grant_only, released};
+pub(super) use self::decision::{cancelled, decision, grant_only, released};
+pub(super) use self::explain::explained;
+pub(super) use self::policy::{applied, planned, versions};
 pub(super) use self::status::status;
-pub(super) use self::target::{list_exit, target, targets};
+pub(super) use self::target::{list_exit, target, targets, word};
+pub(super) use self::watch::watched;
 
 use super::Form;
-use super::apply::{Applied, Version};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -47,38 +52,8 @@ pub(super) fn done(form: Form, sentence: &str) -> String {
     }
 }
 
-/// What became of the targets of a policy file.
-pub(super) fn applied(applied: &[Applied], form: Form) -> String {
-    match form {
-        Form::Table => {
-            let mut table = table(&["TARGET", "VERSION", "RESULT"]);
-            for one in applied {
-                let (version, result) = match &one.result {
-                    Ok(Version::New(version)) => (version.to_string(), "put"),
-                    Ok(Version::Same(version)) => (version.to_string(), "unchanged"),
-                    Err(error) => ("-".into(), error.as_str()),
-                };
-                table.add_row([one.target.as_str(), &version, result]);
-            }
-            lines(&table)
-        }
-        Form::Json => {
-            let list = applied.iter().map(|one| match &one.result {
-                Ok(Version::New(version)) => {
-                    json!({ "target": one.target, "version": version, "changed": true })
-                }
-                Ok(Version::Same(version)) => {
-                    json!({ "target": one.target, "version": version, "changed": false })
-                }
-                Err(error) => json!({ "target": one.target, "error": error }),
-            });
-            json_text(&json!({ "targets": list.collect::<Vec<_>>() }))
-        }
-    }
-}
-
 /// A length of time as people read it: exact where a unit fits, otherwise rounded.
-fn span(us: u64) -> String {
+pub(super) fn span(us: u64) -> String {
     const UNITS: [(u64, &str); 5] = [
         (86_400_000_000, "d"),
         (3_600_000_000, "h"),

@@ -12,6 +12,7 @@ mod cluster;
 mod command;
 mod data_dir;
 mod observe;
+mod operating;
 mod operator;
 mod overload;
 mod session;

@@ -131,3 +131,20 @@ pub(in crate::ctl) fn released(answer: &wire::ReleaseResponse, form: Form) -> St
         Form::Json => json_text(&json!({ "status": word })),
     }
 }
+
+/// The answer to a cancel.
+pub(in crate::ctl) fn cancelled(answer: &wire::CancelResponse, form: Form) -> String {
+    let (word, sentence) = match answer.status() {
+        wire::CancelStatus::PlaceDropped => ("place_dropped", "the place in line is given up"),
+        wire::CancelStatus::GrantRefunded => {
+            ("grant_refunded", "the grant is given back with its charge")
+        }
+        wire::CancelStatus::Nothing => ("nothing", "nothing was there"),
+        wire::CancelStatus::Stale => ("stale", "a newer ask or attempt was seen, nothing changed"),
+        wire::CancelStatus::Unspecified => ("unspecified", "the cluster did not say"),
+    };
+    match form {
+        Form::Table => format!("{sentence}\n"),
+        Form::Json => json_text(&json!({ "status": word })),
+    }
+}

@@ -29,6 +29,7 @@ fn node(node: &wire::NodeStatus) -> Value {
         "address": node.address,
         "peer_address": node.peer_address,
         "reachable": node.reachable,
+        "drained": node.drained,
         "version": node.version,
         "uptime_us": node.uptime_us,
         "groups": node.groups.iter().map(group).collect::<Vec<_>>(),
@@ -87,7 +88,7 @@ fn priority_use(priority: &wire::PriorityUse) -> Value {
     })
 }
 
-fn policy(policy: &wire::Policy) -> Value {
+pub(super) fn policy(policy: &wire::Policy) -> Value {
     let priorities = policy
         .priorities
         .iter()

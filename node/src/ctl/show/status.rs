@@ -33,7 +33,7 @@ fn nodes_table(status: &wire::StatusResponse) -> String {
             .count();
         let (state, version, up, leads) = if node.reachable {
             (
-                "up",
+                if node.drained { "drained" } else { "up" },
                 node.version.as_str(),
                 span(node.uptime_us),
                 leads.to_string(),

@@ -171,6 +171,6 @@ fn knobs(policy: &wire::Policy) -> String {
 }
 
 /// A choice as policy files write it.
-pub(super) fn word(name: &str, prefix: &str) -> String {
+pub(in crate::ctl) fn word(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
 }

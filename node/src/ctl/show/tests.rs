@@ -1,6 +1,9 @@
 //! Every answer as it is printed, against files. `WEIR_GOLDEN=write cargo test` writes them anew.
 
 use super::*;
+use crate::ctl::apply::{Applied, Planned, Version};
+use crate::ctl::diff::changes;
+use crate::ctl::watch::{Row, Seen};
 use std::path::PathBuf;
 use weir_client::TargetList;
 use weir_proto::v1 as wire;
@@ -50,6 +53,7 @@ fn node(node_id: u64, groups: Vec<wire::GroupStatus>) -> wire::NodeStatus {
             "0.1.0".into()
         },
         uptime_us: if groups.is_empty() { 0 } else { 7_384_000_001 },
+        drained: node_id == 2,
         groups,
     }
 }
@@ -241,24 +245,179 @@ fn releases_tell_what_became_of_the_grant() {
     }
 }
 
+fn plan(target: &str, in_force: u64, old: Option<&wire::Policy>) -> Planned {
+    let policy = a_policy();
+    Planned {
+        target: target.into(),
+        in_force,
+        changes: changes(old, &policy),
+        policy,
+    }
+}
+
+/// The policy with another cap, one tenant less and a knob turned.
+fn an_older_policy() -> wire::Policy {
+    let mut policy = a_policy();
+    policy.limits[0].cap = 500;
+    policy.tenant_weights.remove("zeta");
+    policy.send_spread_us = Some(20_000);
+    policy
+}
+
+#[test]
+fn plans_tell_every_field_that_changes() {
+    let list = [
+        plan("openai/gpt-5", 4, Some(&an_older_policy())),
+        plan("payments/charge", 1, Some(&a_policy())),
+        plan("other", 0, None),
+    ];
+    check_both("planned", |form| planned(&list, form));
+}
+
 #[test]
 fn applying_tells_what_became_of_each_target() {
     let list = [
         Applied {
-            target: "openai/gpt-5".into(),
+            planned: plan("openai/gpt-5", 4, Some(&an_older_policy())),
             result: Ok(Version::New(5)),
         },
         Applied {
-            target: "payments/charge".into(),
+            planned: plan("payments/charge", 1, Some(&a_policy())),
             result: Ok(Version::Same(1)),
         },
         Applied {
-            target: "other".into(),
+            planned: plan("other", 2, Some(&a_policy())),
             result: Err("the cluster is overloaded".into()),
         },
     ];
     check_both("applied", |form| applied(&list, form));
     check_both("done", |form| done(form, "node 2 leads shard 1"));
+}
+
+#[test]
+fn versions_tell_who_changed_what() {
+    let version = |version, policy, put_by: &str, age_us| wire::PolicyVersion {
+        version,
+        policy: Some(policy),
+        put_by: put_by.into(),
+        age_us,
+    };
+    let mut oldest = an_older_policy();
+    oldest.limits[0].cap = 400;
+    oldest.estimate = wire::Estimate::Reserve.into();
+    oldest.priorities[0].weight = 1;
+    oldest.horizon_us = 40_000;
+    let list = [
+        version(9, a_policy(), "ops", 90_000_000),
+        version(8, an_older_policy(), "anonymous", 7_384_000_001),
+        version(6, an_older_policy(), "anonymous", 86_400_000_000),
+        version(5, oldest, "ops", 90_000_000_001),
+    ];
+    check_both("versions", |form| versions("openai/gpt-5", &list, form));
+}
+
+#[test]
+fn explanations_tell_what_binds_and_who_is_ahead() {
+    let limit = |name: &str, dimension: &str, used, cap, ahead, earliest_in_us| wire::LimitAhead {
+        name: name.into(),
+        dimension: dimension.into(),
+        cap,
+        used,
+        ahead,
+        cost: 1,
+        earliest_in_us,
+    };
+    let priority = |name: &str, waiting, ahead, share_ns| wire::PriorityAhead {
+        name: name.into(),
+        waiting,
+        ahead,
+        share_ns,
+    };
+    let request = wire::ExplainRequest {
+        target: "openai/gpt-5".into(),
+        tenant: "acme".into(),
+        priority: "batch".into(),
+        ..wire::ExplainRequest::default()
+    };
+    let explained_as = |name: &str, decision, waits, held_for_us| {
+        let answer = wire::ExplainResponse {
+            answer: Some(answer(decision)),
+            waits,
+            held_for_us,
+            limits: vec![
+                limit("rpm", "requests", 600, 600, 17, 12_300_000),
+                limit("daily", "tokens", 1_200_000, 400_000_000, 8_500, 0),
+            ],
+            priorities: vec![
+                priority("interactive", 2, 2, 200_000_000),
+                priority("batch", 20, 15, 1_500_000_000),
+            ],
+        };
+        check_both(name, |form| explained(&request, &answer, form));
+    };
+    let deferred = |limit: &str| {
+        Decision::Deferred(wire::Deferred {
+            retry_in_us: 12_200_000,
+            earliest_in_us: 12_300_000,
+            place: 17,
+            limit: limit.into(),
+            place_until_us: 22_000_000,
+        })
+    };
+    explained_as("explain-deferred", deferred("rpm"), true, 0);
+    explained_as("explain-held", deferred(""), false, 12_300_000);
+    let admitted = wire::Admitted {
+        start_in_us: 5_000,
+        ..wire::Admitted::default()
+    };
+    explained_as("explain-admitted", Decision::Admitted(admitted), false, 0);
+    let rejected = wire::Rejected {
+        reason: wire::RejectReason::NeverFits.into(),
+        limit: "rpm".into(),
+        message: "the cost of 700 is above the cap of 600 of limit \"rpm\"".into(),
+        cap: 600,
+        cost: 700,
+        earliest_in_us: 0,
+    };
+    explained_as("explain-rejected", Decision::Rejected(rejected), false, 0);
+}
+
+#[test]
+fn cancels_tell_what_was_given_up() {
+    for status in [
+        wire::CancelStatus::PlaceDropped,
+        wire::CancelStatus::GrantRefunded,
+        wire::CancelStatus::Nothing,
+        wire::CancelStatus::Stale,
+    ] {
+        let word = super::target::word(status.as_str_name(), "CANCEL_STATUS_");
+        let answer = wire::CancelResponse {
+            status: status.into(),
+        };
+        check_both(&format!("cancel-{word}"), |form| cancelled(&answer, form));
+    }
+}
+
+#[test]
+fn watching_tells_rates_lines_and_use() {
+    let mut closed = a_target();
+    closed.name = "payments/charge".into();
+    closed.held_for_us = 0;
+    closed.limits[0].cap = 0;
+    let row = |target, leader| Row {
+        target,
+        leader,
+        admitted: 25,
+        deferred: 5,
+        rejected: 1,
+        throttled: 0,
+    };
+    let seen = Seen {
+        elapsed: Duration::from_millis(2_000),
+        rows: vec![row(a_target(), Some(3)), row(closed, None)],
+        missing_shards: vec![1],
+    };
+    check_both("watch", |form| watched(&seen, form));
 }
 
 #[test]
