@@ -9,12 +9,15 @@ use weir_client::wire;
 /// The provider as the cluster knows it.
 pub const TARGET: &str = "mock/chat";
 
-/// Longest ask-to-answer time after which a grant is used. The whole demo (provider, fleet and three
-/// nodes) shares one machine that may be busy with other things; the default of 17 ms for a 10 s window
-/// is for workers that have their processors to themselves.
-const REPLY_WINDOW: Duration = Duration::from_millis(100);
+/// Shortest and longest ask-to-answer time after which a grant is used; in between a fortieth of the
+/// window. The whole demo (provider, fleet and three nodes) shares one machine that may be busy with other
+/// things; the default of 17 ms for a 10 s window is for workers that have their processors to themselves.
+/// After the longest time the client asks again anyway.
+const REPLY_WINDOW_MIN: Duration = Duration::from_millis(100);
+/// See [`REPLY_WINDOW_MIN`].
+const REPLY_WINDOW_MAX: Duration = Duration::from_millis(250);
 /// Spread of the time from a worker's send to the provider's count, wide for the same reason. Both
-/// together lengthen the period by 0.2 s: 2 % of the cap of a 10 s window.
+/// together lengthen the period by 0.35 s: 3.4 % of the cap of a 10 s window.
 const SEND_SPREAD: Duration = Duration::from_millis(100);
 
 /// Both limits of the provider and the priorities of the load.
@@ -38,6 +41,7 @@ pub fn policy(workload: &Workload, provider: &ProviderConfig) -> wire::Policy {
     } else {
         wire::RejectedCounts::No
     };
+    let reply_window = (provider.window / 40).clamp(REPLY_WINDOW_MIN, REPLY_WINDOW_MAX);
     let classes = workload.classes.iter();
     wire::Policy {
         limits: vec![
@@ -50,7 +54,7 @@ pub fn policy(workload: &Workload, provider: &ProviderConfig) -> wire::Policy {
                 weight: class.weight,
             })
             .collect(),
-        reply_window_us: Some(micros(REPLY_WINDOW)),
+        reply_window_us: Some(micros(reply_window)),
         send_spread_us: Some(micros(SEND_SPREAD)),
         rejected_counts: rejected_counts.into(),
         ..Default::default()
