@@ -1,6 +1,6 @@
 //! The door of clients that stay: one stream of many operations, see `session.proto`.
 //!
-//! A session is one task ([`Session`]) between the stream of frames that comes in and the [`outbox`] of
+//! A session is one task (`Session`) between the stream of frames that comes in and the `outbox` of
 //! what goes out. It checks a frame once, hands the operations of each shard to its batcher as one
 //! submission, and answers each submission as a whole. Nothing in it waits for another operation.
 
