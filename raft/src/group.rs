@@ -324,8 +324,20 @@ impl Group {
                 _entry: entry,
                 _bytes: bytes,
             }),
-            (Err(_), _) | (_, Err(_)) => Err(ProposeError::Overloaded),
+            (Err(_), _) | (_, Err(_)) => Err(self.full()),
         }
+    }
+
+    /// Why there is no room. Once no quorum was heard for a lease, what is in flight stays there, and
+    /// trying again here is no use.
+    fn full(&self) -> ProposeError {
+        let metrics = self.metrics();
+        let heard = metrics.last_quorum_acked.as_ref();
+        let out_of_touch = heard.is_none_or(|at| at.elapsed() >= self.lease());
+        if voters(&metrics).len() > 1 && out_of_touch {
+            return ProposeError::NoQuorum;
+        }
+        ProposeError::Overloaded
     }
 }
 

@@ -17,14 +17,15 @@ async fn a_leader_alone_refuses_within_its_lease_and_others_go_on() {
     let others = world.others(old);
     world.gate.isolate(old, others.clone());
     let cut = Instant::now();
+    let group = world.group(old, 0);
+    // Paced, so that the lease ends before the room for what is in flight.
+    let pace = Duration::from_millis(world.config.timing.election_max_ms / 20);
     let refused = eventually("the refusal", async || {
-        let group = world.group(old, 0);
         match group.submit(vec![admit("a", 1)]).await {
-            Ok(pending) => match tokio::time::timeout(Duration::ZERO, pending).await {
+            Ok(pending) => match tokio::time::timeout(pace, pending).await {
                 Ok(Err(error)) if error != ProposeError::Unknown => Some(error),
-                Ok(Ok(_)) | Ok(Err(_)) | Err(_) => None,
+                Ok(Ok(_) | Err(_)) | Err(_) => None,
             },
-            Err(ProposeError::Overloaded) => None,
             Err(error) => Some(error),
         }
     })
@@ -51,6 +52,29 @@ async fn a_leader_alone_refuses_within_its_lease_and_others_go_on() {
         new,
         "the lead is not disturbed by the one that comes back"
     );
+}
+
+#[tokio::test]
+async fn a_leader_alone_with_all_its_room_taken_says_that_it_has_no_quorum() {
+    let world = World::new(3, 1).await;
+    world.commit(0, vec![put("a", 1000)]).await;
+    let old = world.leader(0).await;
+    world.gate.isolate(old, world.others(old));
+    let group = world.group(old, 0);
+    let mut in_flight = Vec::new();
+    let full = loop {
+        match group.submit(vec![admit("a", 1)]).await {
+            Ok(pending) => in_flight.push(pending),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, ProposeError::Overloaded);
+    let refused = eventually("another answer", async || {
+        let error = group.submit(vec![admit("a", 1)]).await.err()?;
+        (error != ProposeError::Overloaded).then_some(error)
+    })
+    .await;
+    assert_eq!(refused, ProposeError::NoQuorum);
 }
 
 #[tokio::test]
@@ -116,12 +140,16 @@ async fn a_peer_with_a_slow_disk_gets_snapshots_and_does_not_make_the_log_grow()
     world.start_all().await;
     let leader = world.leader(0).await;
     let slow = world.others(leader)[1];
-    world.disks[&slow].delay(Duration::from_millis(2_500));
+    let delay = Duration::from_millis(2_500);
+    world.disks[&slow].delay(delay);
     let quick = world.others(slow);
-    // However far the slow peer is behind, the leader keeps no more than a part of the log for it.
-    let (entries, mut kept_max) = (2_000, 0);
-    for _ in 0..entries / 50 {
+    // However far the slow peer is behind, the leader keeps no more than a part of the log for it. That
+    // it is too slow shows in its next answer, so the log may grow for as long as that takes.
+    let begun = Instant::now();
+    let (mut entries, mut kept_max) = (0, 0);
+    while entries < 2_000 || begun.elapsed() < 4 * delay {
         world.fill(&quick, 0, 50, 64).await;
+        entries += 50;
         let leader = world.leader_among(&quick, 0).await;
         let status = world.group(leader, 0).status();
         kept_max = kept_max.max(status.last_log_index - status.purged_index);
