@@ -1,6 +1,9 @@
 //! Asks: who may start, and when.
 
+mod answer;
 mod explain;
+mod recognise;
+mod slot;
 
 use super::class::TAG_MIN;
 use super::estimate::{Bounds, Charge};
@@ -8,16 +11,17 @@ use super::{
     Admission, AdmissionKey, Grant, GrantRecord, Place, Queue, QueueKey, Target, Ticket, Units, at,
 };
 use crate::limits::{
-    BUSY_BURST_HORIZONS, EXPIRE_MIN, HORIZON_DEFAULT, LAPSE_HORIZONS, LATENESS_MAX, RETRY_IN_MAX,
-    RETRY_IN_MIN, TICKETS_PER_TARGET_MAX, TICKETS_PER_TENANT_MAX, UNRELEASED_MEMORY_MIN,
-    WAKE_PATIENCE, WAKE_WORTH,
+    BUSY_BURST_HORIZONS, LAPSE_HORIZONS, LATENESS_MAX, TICKETS_PER_TARGET_MAX,
+    TICKETS_PER_TENANT_MAX, UNRELEASED_MEMORY_MIN,
 };
-use crate::meter::Need;
 use crate::order::Sums;
 use crate::{
-    AdmitOutcome, Admitted, Amounts, Deferred, DimensionName, GrantId, LimitName, Micros,
-    PriorityName, Rejected, TenantName,
+    AdmitOutcome, Admitted, Deferred, Estimate, GrantId, Micros, PriorityName, Rejected, TenantName,
 };
+use answer::Return;
+use recognise::Step;
+
+pub(crate) use slot::Slot;
 
 const _: () = assert!(
     BUSY_BURST_HORIZONS == LAPSE_HORIZONS,
@@ -50,31 +54,6 @@ pub(crate) struct Ask<'a> {
     pub(crate) deadline: Option<Micros>,
     /// The caller is told when its turn is near.
     pub(crate) wake: bool,
-}
-
-/// What a known admission makes of an ask.
-enum Step {
-    /// Decide it at its ticket, or as a new one.
-    Decide,
-    /// Answer without deciding.
-    Answer(Box<AdmitOutcome>),
-}
-
-/// When an ask may start, and what holds it.
-pub(crate) struct Slot {
-    pub(crate) start: u64,
-    pub(crate) limit: Option<LimitName>,
-}
-
-/// How a deferred caller finds its way back.
-#[derive(Clone, Copy)]
-enum Return {
-    /// By the clock, a little before its slot.
-    Clock,
-    /// It is told, and comes by itself only if it hears nothing.
-    Wake,
-    /// At the time of an answer that was given before.
-    At(u64),
 }
 
 impl Target {
@@ -132,7 +111,7 @@ impl Target {
         let reserve = self
             .policy
             .as_ref()
-            .is_some_and(|p| p.estimate == crate::Estimate::Reserve);
+            .is_some_and(|p| p.estimate == Estimate::Reserve);
         let cost = if reserve {
             &ask.bounds.upper
         } else {
@@ -155,94 +134,6 @@ impl Target {
             class.rejected = class.rejected.saturating_add(1);
         }
         AdmitOutcome::Rejected(rejected)
-    }
-
-    /// Finds what is known of the admission and settles which ask and attempt is the newest.
-    fn recognise(&mut self, now: u64, ask: &Ask<'_>) -> Step {
-        let Some(admission) = self.admissions.get_mut(ask.key) else {
-            return Step::Decide;
-        };
-        if admission.body == 0 {
-            admission.body = ask.body;
-            admission.queue = ask.queue;
-        }
-        if admission.body != ask.body {
-            return Step::Answer(Box::new(AdmitOutcome::Rejected(Rejected::IdConflict)));
-        }
-        if admission.attempt != ask.attempt {
-            return self.new_attempt(now, ask);
-        }
-        if ask.ask <= admission.ask {
-            return Step::Answer(Box::new(self.repeated(now, ask)));
-        }
-        if matches!(admission.place, Place::Reported) {
-            return stale();
-        }
-        admission.ask = ask.ask;
-        match admission.place {
-            Place::Nothing | Place::Waiting(_) | Place::Reported => Step::Decide,
-            Place::Granted(id) => self.asked_again(now, id),
-        }
-    }
-
-    /// A new attempt: a former grant may have been used, so its charge stays; a place is inherited.
-    fn new_attempt(&mut self, now: u64, ask: &Ask<'_>) -> Step {
-        let Some(admission) = self.admissions.get_mut(ask.key) else {
-            return Step::Decide;
-        };
-        if admission.closed_attempt(ask.attempt).is_some() {
-            return stale();
-        }
-        let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
-        admission.open_attempt(ask.attempt, ask.ask, charged);
-        if charged {
-            self.hold_nothing(now, ask.key);
-        }
-        Step::Decide
-    }
-
-    /// The same ask once more (a duplicate on the way), or an older one: never a new charge.
-    fn repeated(&self, now: u64, ask: &Ask<'_>) -> AdmitOutcome {
-        let stale = AdmitOutcome::Rejected(Rejected::Stale);
-        let Some(admission) = self.admissions.get(ask.key) else {
-            return stale;
-        };
-        if ask.ask < admission.ask {
-            return stale;
-        }
-        match &admission.place {
-            Place::Nothing | Place::Reported => stale,
-            Place::Granted(id) => match self.grants.get(id).and_then(GrantRecord::live) {
-                Some(grant) if now <= grant.start.saturating_add(self.reply_window()) => {
-                    AdmitOutcome::Admitted(self.admitted(now, grant.start, Some(*id), &grant.units))
-                }
-                Some(_) | None => stale,
-            },
-            Place::Waiting(ticket) => {
-                let charge = Charge {
-                    units: ticket.units,
-                    uncertain: None,
-                };
-                let ahead = self.ahead(ask.class, ticket.key());
-                let own = self.earliest(now, ask.class, &charge, &ahead);
-                let back = Return::At(ticket.due);
-                AdmitOutcome::Deferred(self.deferred(now, own, &ahead, back, Some(ticket.serial)))
-            }
-        }
-    }
-
-    /// A higher ask of an attempt that holds a grant: the client has not sent. A start still to come is
-    /// answered again; a passed one is undone and decided anew from its old place.
-    fn asked_again(&mut self, now: u64, id: GrantId) -> Step {
-        let Some(grant) = self.grants.get(&id).and_then(GrantRecord::live) else {
-            return stale();
-        };
-        if grant.start >= now {
-            let again = self.admitted(now, grant.start, Some(id), &grant.units);
-            return Step::Answer(Box::new(AdmitOutcome::Admitted(again)));
-        }
-        self.undo(now, id);
-        Step::Decide
     }
 
     fn waiting_ticket(&self, key: AdmissionKey) -> Option<Ticket> {
@@ -461,74 +352,6 @@ impl Target {
         answer
     }
 
-    /// First start of a charge behind `ahead`.
-    pub(crate) fn earliest(&self, now: u64, class: usize, charge: &Charge, ahead: &Sums) -> Slot {
-        let room = self.headroom(class, now);
-        let newcomer = self.is_newcomer(class, ahead, &room);
-        let floor = now.max(self.held_until);
-        let floor = if newcomer {
-            floor
-        } else {
-            floor.max(self.last_start)
-        };
-        let sigmas_milli = self
-            .policy
-            .as_ref()
-            .map_or(0, |policy| policy.estimate_sigmas_milli);
-        let mut slot = Slot {
-            start: floor,
-            limit: None,
-        };
-        for meter in &self.meters {
-            let need = Need {
-                cost: at(&charge.units, meter.slot),
-                ahead: at(&ahead.units, meter.slot),
-                room: at(&room, meter.slot),
-                variance: charge.variance(meter.slot),
-                sigmas_milli,
-                skip_pacer: newcomer,
-            };
-            let start = meter.earliest(now, need);
-            if start > slot.start {
-                slot = Slot {
-                    start,
-                    limit: Some(meter.limit.name.clone()),
-                };
-            }
-        }
-        slot
-    }
-
-    /// A priority behind its share, with nobody before it and no room to leave, need not be paced.
-    fn is_newcomer(&self, class: usize, ahead: &Sums, room: &Units) -> bool {
-        let headroom = self
-            .policy
-            .as_ref()
-            .map_or(crate::Headroom::Off, |policy| policy.headroom);
-        headroom != crate::Headroom::Off
-            && ahead.count == 0
-            && *room == Units::default()
-            && self
-                .classes
-                .get(class)
-                .is_some_and(|class| class.tag < self.virtual_time)
-    }
-
-    pub(crate) fn horizon(&self) -> Micros {
-        self.policy
-            .as_ref()
-            .map_or(HORIZON_DEFAULT, |policy| policy.horizon)
-    }
-
-    /// The shortest reply window of the limits: a grant must be usable under all of them.
-    fn reply_window(&self) -> Micros {
-        self.meters
-            .iter()
-            .map(|meter| meter.guard.reply_window)
-            .min()
-            .unwrap_or(0)
-    }
-
     fn tenant_weight(&self, tenant: &TenantName) -> u32 {
         self.policy.as_ref().map_or(1, |policy| {
             policy
@@ -538,82 +361,6 @@ impl Target {
                 .unwrap_or(policy.default_tenant_weight)
         })
     }
-
-    fn admitted(&self, now: u64, start: u64, grant: Option<GrantId>, units: &Units) -> Admitted {
-        Admitted {
-            grant,
-            start_in: start.saturating_sub(now),
-            reply_window: self.reply_window(),
-            charged: self.amounts(units),
-            policy_version: self.version,
-        }
-    }
-
-    /// The deferral to a slot.
-    fn deferred(
-        &self,
-        now: u64,
-        own: Slot,
-        ahead: &Sums,
-        back: Return,
-        ticket: Option<u64>,
-    ) -> Deferred {
-        let wait = own.start.saturating_sub(now);
-        let retry_in = self.retry_in(now, wait, back);
-        Deferred {
-            retry_in,
-            earliest_in: wait,
-            place: ahead.count,
-            limit: own.limit,
-            place_until: retry_in
-                .saturating_add(self.lapse())
-                .saturating_add(self.expire()),
-            ticket,
-            policy_version: self.version,
-        }
-    }
-
-    fn retry_in(&self, now: u64, wait: Micros, back: Return) -> Micros {
-        let horizon = self.horizon();
-        let near = wait <= horizon.saturating_add(WAKE_WORTH);
-        match back {
-            Return::At(due) => due.saturating_sub(now).max(RETRY_IN_MIN),
-            Return::Wake if !near => wait
-                .saturating_mul(2)
-                .saturating_add(WAKE_PATIENCE)
-                .min(RETRY_IN_MAX),
-            Return::Wake | Return::Clock => {
-                let half = horizon.checked_div(2).unwrap_or(0);
-                wait.saturating_sub(half.saturating_add(self.lateness))
-                    .clamp(RETRY_IN_MIN, RETRY_IN_MAX)
-            }
-        }
-    }
-
-    /// A caller this late blocks nobody.
-    pub(crate) fn lapse(&self) -> Micros {
-        self.horizon().saturating_mul(LAPSE_HORIZONS)
-    }
-
-    /// A lapsed place is kept this long.
-    pub(crate) fn expire(&self) -> Micros {
-        self.longest_period().max(EXPIRE_MIN)
-    }
-
-    fn amounts(&self, units: &Units) -> Amounts {
-        let named = |(slot, name): (usize, &Option<DimensionName>)| {
-            let units = at(units, slot);
-            name.as_ref()
-                .filter(|_| units > 0)
-                .map(|name| (name.clone(), units))
-        };
-        let list = self.slots.iter().enumerate().filter_map(named).collect();
-        Amounts::new(list).unwrap_or_default()
-    }
-}
-
-fn stale() -> Step {
-    Step::Answer(Box::new(AdmitOutcome::Rejected(Rejected::Stale)))
 }
 
 impl Admission {

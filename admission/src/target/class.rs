@@ -132,28 +132,41 @@ impl Target {
         finish.max(virtual_time.saturating_sub(TENANT_CREDIT_NS.saturating_mul(TAG_SCALE)))
     }
 
-    /// Everything that is served before a place in the line of `class`: those before it in its own line,
-    /// and from every other priority whole tickets while their start tag is below its own.
+    /// Everything that is served before a place in the line of `class`.
     pub(crate) fn ahead(&self, class: usize, key: Key) -> Sums {
-        let Some(own) = self.classes.get(class) else {
-            return Sums::default();
-        };
-        let mut ahead = own.line.before(key);
-        let own_share = i64::try_from(ahead.share).unwrap_or(i64::MAX);
-        let start = self
-            .class_tag(own)
-            .saturating_add(self.class_advance(class, own_share));
-        for (index, other) in self.classes.iter().enumerate() {
-            if index == class || other.line.is_empty() {
-                continue;
-            }
-            ahead.add(&self.served_before(other, start, index < class));
+        let mut ahead = Sums::default();
+        for sums in self.ahead_by_class(class, key) {
+            ahead.add(&sums);
         }
         ahead
     }
 
+    /// The same, priority by priority: those before it in its own line, and from every other priority
+    /// whole tickets while their start tag is below its own. Nothing if there is no such priority.
+    pub(super) fn ahead_by_class(&self, class: usize, key: Key) -> impl Iterator<Item = Sums> {
+        let own = self.classes.get(class).map(|own| {
+            let before = own.line.before(key);
+            let share = i64::try_from(before.share).unwrap_or(i64::MAX);
+            let tag = self.class_tag(own);
+            (before, tag.saturating_add(self.class_advance(class, share)))
+        });
+        own.into_iter().flat_map(move |(before, start)| {
+            let classes = self.classes.iter().enumerate();
+            classes.map(move |(index, other)| {
+                if index == class {
+                    before
+                } else {
+                    self.served_before(other, start, index < class)
+                }
+            })
+        })
+    }
+
     /// Tickets of a priority whose start tag is below `start`, or equal to it where `tie` is its.
-    pub(super) fn served_before(&self, class: &Class, start: i128, tie: bool) -> Sums {
+    fn served_before(&self, class: &Class, start: i128, tie: bool) -> Sums {
+        if class.line.is_empty() {
+            return Sums::default();
+        }
         let distance = start.saturating_sub(self.class_tag(class));
         if distance < 0 {
             return Sums::default();
@@ -165,7 +178,7 @@ impl Target {
         class.line.upto(limit, tie || !exact)
     }
 
-    /// Room for one call of the nearest higher priority that asked lately and does not wait.
+    /// Room for one call of the highest priority above that asked lately and does not wait.
     pub(crate) fn headroom(&self, class: usize, now: u64) -> Units {
         let mode = self
             .policy

@@ -2,9 +2,7 @@
 
 use super::{Ask, Charge, Target};
 use crate::meter::Meter;
-use crate::meter::Need;
-use crate::order::{Key, Sums};
-use crate::target::at;
+use crate::order::Sums;
 use crate::{Explanation, LimitAhead, PriorityAhead};
 
 impl Target {
@@ -14,7 +12,7 @@ impl Target {
         let waits = waiting.is_some();
         let ticket = waiting.unwrap_or_else(|| self.ticket_at_end(ask));
         let charge = self.estimate(self.queue(ask.queue), &ask.bounds);
-        let priorities = self.ahead_by_priority(ask.class, ticket.key());
+        let priorities: Vec<_> = self.ahead_by_class(ask.class, ticket.key()).collect();
         let mut ahead = Sums::default();
         for sums in &priorities {
             ahead.add(sums);
@@ -37,26 +35,6 @@ impl Target {
         }
     }
 
-    /// What [`Target::ahead`] adds up, one priority after the other.
-    fn ahead_by_priority(&self, class: usize, key: Key) -> Vec<Sums> {
-        let Some(own) = self.classes.get(class) else {
-            return Vec::new();
-        };
-        let before = own.line.before(key);
-        let own_share = i64::try_from(before.share).unwrap_or(i64::MAX);
-        let start = self
-            .class_tag(own)
-            .saturating_add(self.class_advance(class, own_share));
-        let sums = self.classes.iter().enumerate().map(|(index, other)| {
-            if index == class {
-                before
-            } else {
-                self.served_before(other, start, index < class)
-            }
-        });
-        sums.collect()
-    }
-
     /// Each limit alone, as [`Target::earliest`] asks it.
     fn limits_ahead(
         &self,
@@ -65,21 +43,9 @@ impl Target {
         charge: &Charge,
         ahead: &Sums,
     ) -> Vec<LimitAhead> {
-        let room = self.headroom(class, now);
-        let skip_pacer = self.is_newcomer(class, ahead, &room);
-        let sigmas_milli = self
-            .policy
-            .as_ref()
-            .map_or(0, |policy| policy.estimate_sigmas_milli);
+        let terms = self.terms(now, class, charge, ahead);
         let tell = |meter: &Meter| {
-            let need = Need {
-                cost: at(&charge.units, meter.slot),
-                ahead: at(&ahead.units, meter.slot),
-                room: at(&room, meter.slot),
-                variance: charge.variance(meter.slot),
-                sigmas_milli,
-                skip_pacer,
-            };
+            let need = terms.need(meter);
             LimitAhead {
                 name: meter.limit.name.clone(),
                 dimension: meter.limit.dimension.clone(),
