@@ -2,8 +2,10 @@
 //!
 //! A target with two sliding limits is saturated, and every one of N tenants has one call waiting. `ask` is
 //! the cost of one of them asking again and being deferred again; `grant_release` is the cost of the next
-//! in line being granted and released. Operations are built outside the measured time, and come in the
-//! order in which they would come from a log: the tenant is random, so its records are cold.
+//! in line being granted and released. Operations come in batches of up to 64 that are built outside the
+//! measured time. Whoever asks was not heard of since its last call, so its records are cold.
+//!
+//! `--features system-allocator` shows what the program's allocator is worth.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -21,7 +23,8 @@ use weir_admission::{
     PutPolicy, Release, Stamp, State, TargetName, TenantName,
 };
 
-/// The allocator of the program.
+/// The allocator of the program; the system's for comparison.
+#[cfg(not(feature = "system-allocator"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -29,6 +32,10 @@ const TENANTS: [usize; 3] = [10, 1_000, 100_000];
 const REQUESTS_PER_MINUTE: u64 = 600_000;
 /// Cluster time from one slot to the next, with the guard of a minute's limit.
 const SLOT_US: u64 = 101;
+/// Operations of an entry, as under load.
+const BATCH: u64 = 64;
+/// Weights of the priorities; tenants have them in turn.
+const WEIGHTS: [u64; 3] = [5, 3, 2];
 
 struct Bench {
     state: State,
@@ -37,6 +44,8 @@ struct Bench {
     calls: Vec<u64>,
     asks: Vec<u32>,
     random: u64,
+    turns: [u64; 3],
+    rings: [u64; 3],
 }
 
 fn amounts(list: &[(&str, u64)]) -> Amounts {
@@ -85,6 +94,8 @@ impl Bench {
             calls: vec![0; tenants],
             asks: vec![1; tenants],
             random: 1,
+            turns: [0; 3],
+            rings: [0; 3],
         };
         let put = PutPolicy {
             target: target(),
@@ -93,15 +104,21 @@ impl Bench {
             expected_version: None,
         };
         bench.apply(&[Operation::PutPolicy(Box::new(put))]);
-        // More calls than slots within the horizon: from here on everybody waits.
+        // More calls than slots within the horizon, which do not wait: from here on everybody does.
         for call in 0..1_000 {
-            let filler = bench.admit(usize::MAX, call, 1);
+            let class = bench.next_class();
+            let mut filler = bench.admit(usize::MAX / 3 * 3 - 3 + class, call, 1);
+            if let Operation::Admit(filler) = &mut filler {
+                filler.deadline = Some(0);
+            }
             bench.apply(&[filler]);
         }
         for tenant in 0..tenants {
             let ask = bench.admit(tenant, 0, 1);
             bench.apply(&[ask]);
         }
+        // A few slots more than turns, since turns are not foreseen to the slot.
+        bench.now += BATCH * SLOT_US;
         bench
     }
 
@@ -135,12 +152,12 @@ impl Bench {
         (outcomes, begun.elapsed())
     }
 
-    /// Asks of random waiting calls, all deferred, in batches of 64.
+    /// Asks of random waiting calls, all deferred, in batches of up to 64.
     fn asks(&mut self, count: u64) -> Duration {
         let mut spent = Duration::ZERO;
         let mut left = count;
         while left > 0 {
-            let size = left.min(64);
+            let size = left.min(BATCH);
             let (mut batch, mut tenants) = (Vec::new(), Vec::new());
             for _ in 0..size {
                 self.random = self
@@ -163,7 +180,7 @@ impl Bench {
     /// Lets the tenants that were granted something after all wait with their next call.
     fn refill(&mut self, tenants: &[usize], outcomes: &[Outcome]) {
         for (tenant, outcome) in tenants.iter().zip(outcomes) {
-            let Some(grant) = granted_id(std::slice::from_ref(outcome)) else {
+            let Some(grant) = granted_id(outcome) else {
                 continue;
             };
             self.calls[*tenant] += 1;
@@ -173,34 +190,58 @@ impl Bench {
         }
     }
 
-    /// Grants to tenants in turn, each released at once; the tenant's next call then waits in its place.
+    /// Grants to those whose turn it is, all released at once; their next calls then wait in their places.
     fn grants(&mut self, count: u64) -> Duration {
-        let (mut spent, mut granted, mut tenant) = (Duration::ZERO, 0, 0);
+        let (mut spent, mut granted) = (Duration::ZERO, 0);
         while granted < count {
-            self.now += SLOT_US;
-            tenant = (tenant + 1) % self.asks.len();
-            self.asks[tenant] += 1;
-            let ask = [self.admit(tenant, self.calls[tenant], self.asks[tenant])];
-            let (outcomes, ask_time) = self.timed(&ask);
-            let Some(grant) = granted_id(&outcomes) else {
-                continue;
-            };
-            let release = [release(grant)];
-            spent += ask_time + self.timed(&release).1;
-            granted += 1;
-            self.calls[tenant] += 1;
-            self.asks[tenant] = 1;
-            let next = [self.admit(tenant, self.calls[tenant], 1)];
-            self.apply(&next);
+            // No tenant twice in a batch: the first priority has a third of them and half of the turns.
+            let size = (count - granted).min(BATCH).min(self.asks.len() as u64 / 2);
+            self.now += size * SLOT_US;
+            let tenants: Vec<_> = (0..size).map(|_| self.next_in_turn()).collect();
+            let asks = tenants.iter().map(|tenant| {
+                self.asks[*tenant] += 1;
+                self.admit(*tenant, self.calls[*tenant], self.asks[*tenant])
+            });
+            let asks: Vec<_> = asks.collect();
+            let (outcomes, ask_time) = self.timed(&asks);
+            let grants = outcomes.iter().filter_map(granted_id);
+            let releases: Vec<_> = grants.map(release).collect();
+            assert_eq!(releases.len() as u64, size, "it was their turn");
+            spent += ask_time + self.timed(&releases).1;
+            granted += size;
+            let calls = tenants.iter().map(|tenant| {
+                self.calls[*tenant] += 1;
+                self.asks[*tenant] = 1;
+                self.admit(*tenant, self.calls[*tenant], 1)
+            });
+            let calls: Vec<_> = calls.collect();
+            self.apply(&calls);
         }
         spent
     }
+
+    /// Whose turn it is: priorities by weight, the tenants of one in a ring.
+    fn next_in_turn(&mut self) -> usize {
+        let class = self.next_class();
+        let tenants = (self.asks.len() - class).div_ceil(3) as u64;
+        let turn = self.rings[class] % tenants;
+        self.rings[class] += 1;
+        class + 3 * turn as usize
+    }
+
+    /// The priority that is furthest behind its share; the more urgent of equals.
+    fn next_class(&mut self) -> usize {
+        let least = (0..3).min_by_key(|class| (self.turns[*class] + 1) * 30 / WEIGHTS[*class]);
+        let class = least.unwrap();
+        self.turns[class] += 1;
+        class
+    }
 }
 
-fn granted_id(outcomes: &[Outcome]) -> Option<GrantId> {
-    match outcomes {
-        [Outcome::Admit(AdmitOutcome::Admitted(admitted))] => admitted.grant,
-        [Outcome::Admit(_)] => None,
+fn granted_id(outcome: &Outcome) -> Option<GrantId> {
+    match outcome {
+        Outcome::Admit(AdmitOutcome::Admitted(admitted)) => admitted.grant,
+        Outcome::Admit(_) => None,
         other => panic!("unexpected {other:?}"),
     }
 }
