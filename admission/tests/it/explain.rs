@@ -1,51 +1,38 @@
 //! An explanation says what a dry run says, and its parts add up to it.
 
+use crate::make::{amounts, limit, policy, principal, priority, put, target, tenant};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, DimensionName, EnforcedBy, Headroom, InitialUse, Kind, Limit,
-    LimitName, Operation, Outcome, Policy, Principal, Priority, PriorityName, PutPolicy, Stamp,
-    State, TargetName, TenantName,
+    Admit, AdmitOutcome, Headroom, Kind, Limit, Operation, Outcome, Policy, Stamp, State,
 };
 
-fn policy() -> Policy {
-    let limit = |name: &str, cap, kind| Limit {
-        name: LimitName::new(name).unwrap(),
-        dimension: DimensionName::new(name).unwrap(),
-        cap,
-        per: 10_000_000,
-        kind,
-        enforced_by: EnforcedBy::Provider,
-        burst: None,
-        initial_use: InitialUse::Empty,
-    };
-    let priority = |(name, weight): (&str, u32)| Priority {
-        name: PriorityName::new(name).unwrap(),
-        weight,
+fn two_limits() -> Policy {
+    let per = 10_000_000;
+    let tokens = Limit {
+        kind: Kind::Bucket,
+        ..limit("tokens", 900, per)
     };
     Policy {
-        limits: vec![
-            limit("requests", 6, Kind::Sliding),
-            limit("tokens", 900, Kind::Bucket),
-        ],
-        priorities: [("p0", 5), ("p1", 3), ("p2", 2)].map(priority).into(),
         headroom: Headroom::On,
-        ..Policy::default()
+        ..policy(
+            vec![limit("requests", 6, per), tokens],
+            &[("p0", 5), ("p1", 3), ("p2", 2)],
+        )
     }
 }
 
-fn ask(id: usize, class: usize, tenant: usize, tokens: u64) -> Admit {
-    let amount = |name: &str, units| (DimensionName::new(name).unwrap(), units);
+fn ask(id: usize, class: usize, of: usize, tokens: u64) -> Admit {
     Admit {
-        target: TargetName::new("api/x").unwrap(),
-        tenant: TenantName::new(&format!("t{tenant}")).unwrap(),
-        principal: Principal::new("anonymous").unwrap(),
-        priority: PriorityName::new(&format!("p{class}")).unwrap(),
+        target: target("api/x"),
+        tenant: tenant(&format!("t{of}")),
+        principal: principal(),
+        priority: priority(&format!("p{class}")),
         admission_id: id.to_string().into_bytes().into(),
         attempt: 1,
         ask: 1,
-        cost: Amounts::new(vec![amount("requests", 1), amount("tokens", tokens)]).unwrap(),
-        cost_max: Amounts::new(vec![amount("tokens", tokens + 50)]).unwrap(),
+        cost: amounts(&[("requests", 1), ("tokens", tokens)]),
+        cost_max: amounts(&[("tokens", tokens + 50)]),
         labels_digest: 0,
         deadline: None,
         dry_run: false,
@@ -107,13 +94,7 @@ proptest! {
         calls in vec((0_usize..3, 0_usize..4, 1_u64..200, 0_u64..400_000), 1..60),
     ) {
         let mut state = State::default();
-        let put = PutPolicy {
-            target: TargetName::new("api/x").unwrap(),
-            principal: Principal::new("anonymous").unwrap(),
-            policy: policy(),
-            expected_version: None,
-        };
-        apply(&mut state, 1, 1, Operation::PutPolicy(Box::new(put)));
+        apply(&mut state, 1, 1, put("api/x", two_limits()));
         let (mut index, mut now) = (1, 1);
         for (id, (class, tenant, tokens, later)) in calls.into_iter().enumerate() {
             now += later;

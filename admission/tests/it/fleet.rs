@@ -1,13 +1,14 @@
 //! A fleet in virtual time: closed-loop workers behind a provider that counts, judged by what arrived.
 
+use crate::make::{amounts, limit, policy, principal, priority, put, target, tenant};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, DimensionName, EnforcedBy, GrantId, InitialUse,
-    Kind, Limit, LimitName, Operation, Outcome, Policy, Principal, Priority, PriorityName,
-    PutPolicy, Release, Stamp, State, TargetName, TenantName,
+    Admit, AdmitOutcome, CallOutcome, GrantId, InitialUse, Limit, Operation, Outcome, Policy,
+    Release, Stamp, State, TargetName, TenantName,
 };
 
+const TARGET: &str = "openai/gpt";
 const SECOND: u64 = 1_000_000;
 
 /// SplitMix64: the same numbers for the same seed.
@@ -56,39 +57,11 @@ enum Event {
     Done(usize, GrantId),
 }
 
-fn amounts(list: &[(&str, u64)]) -> Amounts {
-    let list = list
-        .iter()
-        .map(|(d, u)| (DimensionName::new(d).unwrap(), *u))
-        .collect();
-    Amounts::new(list).unwrap()
-}
-
-fn limit(name: &str, cap: u64, per: u64) -> Limit {
+/// A limit per ten seconds of which all may have been used before.
+fn used_up(name: &str, cap: u64) -> Limit {
     Limit {
-        name: LimitName::new(name).unwrap(),
-        dimension: DimensionName::new(name).unwrap(),
-        cap,
-        per,
-        kind: Kind::Sliding,
-        enforced_by: EnforcedBy::Provider,
-        burst: None,
         initial_use: InitialUse::Full,
-    }
-}
-
-fn policy(limits: Vec<Limit>, priorities: &[(&str, u32)]) -> Policy {
-    let priorities = priorities
-        .iter()
-        .map(|(name, weight)| Priority {
-            name: PriorityName::new(name).unwrap(),
-            weight: *weight,
-        })
-        .collect();
-    Policy {
-        limits,
-        priorities,
-        ..Policy::default()
+        ..limit(name, cap, 10 * SECOND)
     }
 }
 
@@ -112,7 +85,7 @@ impl Fleet {
     fn run(&self) -> Seen {
         let mut run = Run {
             fleet: self,
-            target: TargetName::new("openai/gpt").unwrap(),
+            target: target(TARGET),
             state: State::default(),
             index: 0,
             rng: Rng(self.seed),
@@ -121,13 +94,7 @@ impl Fleet {
             heap: BinaryHeap::new(),
             seen: Seen::default(),
         };
-        let put = PutPolicy {
-            target: run.target.clone(),
-            principal: Principal::new("anonymous").unwrap(),
-            policy: self.policy.clone(),
-            expected_version: None,
-        };
-        run.apply(0, Operation::PutPolicy(Box::new(put)));
+        run.apply(0, put(TARGET, self.policy.clone()));
         for worker in 0..run.workers.len() {
             let start = run.rng.between(0, 50_000);
             run.at(start, Event::Ask(worker));
@@ -151,7 +118,7 @@ impl Fleet {
         for (priority, tenants, each) in &self.groups {
             for number in 0..tenants * each {
                 workers.push(Worker {
-                    tenant: TenantName::new(&format!("{priority}-{}", number % tenants)).unwrap(),
+                    tenant: tenant(&format!("{priority}-{}", number % tenants)),
                     priority,
                     since: 0,
                     call: 0,
@@ -190,8 +157,8 @@ impl Run<'_> {
         let admit = Admit {
             target: self.target.clone(),
             tenant: worker.tenant.clone(),
-            principal: Principal::new("anonymous").unwrap(),
-            priority: PriorityName::new(worker.priority).unwrap(),
+            principal: principal(),
+            priority: priority(worker.priority),
             admission_id: format!("{i}-{}", worker.call).into_bytes().into(),
             attempt: 1,
             ask: worker.ask,
@@ -229,7 +196,7 @@ impl Run<'_> {
     fn done(&mut self, now: u64, i: usize, grant: GrantId) {
         let release = Release {
             target: self.target.clone(),
-            principal: Principal::new("anonymous").unwrap(),
+            principal: principal(),
             grant,
             actual: amounts(&[("tokens", self.workers[i].actual)]),
             outcome: CallOutcome::Ok,
@@ -272,10 +239,7 @@ fn worst_window(arrivals: &[(u64, [u64; 2])], dimension: usize, per: u64) -> u64
 fn priorities_share_a_request_cap_by_weight() {
     let fleet = Fleet {
         policy: policy(
-            vec![
-                limit("requests", 200, 10 * SECOND),
-                limit("tokens", 1_000_000, 10 * SECOND),
-            ],
+            vec![used_up("requests", 200), used_up("tokens", 1_000_000)],
             &[("p1", 5), ("p2", 3), ("p3", 2)],
         ),
         groups: vec![("p1", 2, 30), ("p2", 2, 30), ("p3", 2, 30)],
@@ -309,10 +273,7 @@ fn priorities_share_a_request_cap_by_weight() {
 fn a_token_cap_is_kept_with_learned_estimates() {
     let fleet = Fleet {
         policy: policy(
-            vec![
-                limit("requests", 10_000, 10 * SECOND),
-                limit("tokens", 400_000, 10 * SECOND),
-            ],
+            vec![used_up("requests", 10_000), used_up("tokens", 400_000)],
             &[("p1", 5), ("p2", 3), ("p3", 2)],
         ),
         groups: vec![("p1", 2, 30), ("p2", 2, 30), ("p3", 2, 30)],

@@ -4,67 +4,39 @@
 //! A change of these bytes is a new format. `UPDATE_GOLDENFILES=1` writes them anew, which is right only as
 //! long as no release has written any.
 
+use crate::make::{amounts, limit, policy, principal, priority, target, tenant};
 use weir_admission::{
-    Admit, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, EnforcedBy, GrantId,
-    InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal, Priority, PriorityName,
-    PutPolicy, Release, Report, Stamp, State, TargetName, TenantName,
+    Admit, CallOutcome, Cancel, DeletePolicy, EnforcedBy, GrantId, InitialUse, Kind, Limit,
+    Operation, Policy, Release, Report, Stamp, State,
 };
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/state_v1.bin");
 const SECOND: u64 = 1_000_000;
 
-fn target(name: &str) -> TargetName {
-    TargetName::new(name).unwrap()
-}
-
-fn principal() -> Principal {
-    Principal::new("fleet").unwrap()
-}
-
-fn amounts(list: &[(&str, u64)]) -> Amounts {
-    let list = list.iter();
-    let list = list.map(|(name, units)| (DimensionName::new(name).unwrap(), *units));
-    Amounts::new(list.collect()).unwrap()
-}
-
 fn put(name: &str) -> Operation {
-    let limit = |name: &str, kind, enforced_by| Limit {
-        name: LimitName::new(name).unwrap(),
-        dimension: DimensionName::new(name).unwrap(),
-        cap: 100,
-        per: 60 * SECOND,
-        kind,
-        enforced_by,
+    let full = |name| Limit {
         burst: Some(60 * SECOND),
         initial_use: InitialUse::Full,
+        ..limit(name, 100, 60 * SECOND)
     };
-    let priority = |name, weight| Priority {
-        name: PriorityName::new(name).unwrap(),
-        weight,
+    let ours = Limit {
+        kind: Kind::Bucket,
+        enforced_by: EnforcedBy::Us,
+        ..full("tokens")
     };
     let policy = Policy {
-        limits: vec![
-            limit("requests", Kind::Sliding, EnforcedBy::Provider),
-            limit("tokens", Kind::Bucket, EnforcedBy::Us),
-        ],
-        priorities: vec![priority("high", 3), priority("low", 1)],
-        tenant_weights: [(TenantName::new("ann").unwrap(), 200)].into(),
-        ..Policy::default()
+        tenant_weights: [(tenant("ann"), 200)].into(),
+        ..policy(vec![full("requests"), ours], &[("high", 3), ("low", 1)])
     };
-    Operation::PutPolicy(Box::new(PutPolicy {
-        target: target(name),
-        principal: principal(),
-        policy,
-        expected_version: None,
-    }))
+    crate::make::put(name, policy)
 }
 
 fn ask(id: &str, (attempt, ask): (u64, u32), requests: u64, tokens: (u64, u64)) -> Operation {
     Operation::Admit(Box::new(Admit {
         target: target("api/x"),
-        tenant: TenantName::new("ann").unwrap(),
+        tenant: tenant("ann"),
         principal: principal(),
-        priority: PriorityName::new(if requests > 50 { "low" } else { "high" }).unwrap(),
+        priority: priority(if requests > 50 { "low" } else { "high" }),
         admission_id: id.as_bytes().into(),
         attempt,
         ask,
@@ -95,7 +67,7 @@ fn history() -> State {
     };
     let cancel = Cancel {
         target: target("api/x"),
-        tenant: TenantName::new("bob").unwrap(),
+        tenant: tenant("bob"),
         principal: principal(),
         admission_id: b"early".as_slice().into(),
         attempt: 1,
@@ -103,9 +75,9 @@ fn history() -> State {
     };
     let report = Report {
         target: target("api/x"),
-        tenant: TenantName::new("bob").unwrap(),
+        tenant: tenant("bob"),
         principal: principal(),
-        priority: PriorityName::new("low").unwrap(),
+        priority: priority("low"),
         admission_id: b"ungated".as_slice().into(),
         attempt: 1,
         actual: amounts(&[("requests", 1)]),

@@ -14,6 +14,7 @@ mod former;
 mod frozen;
 mod history;
 mod laws;
+mod make;
 mod model;
 mod near;
 mod scripts;

@@ -1,44 +1,30 @@
 //! Whoever is told that its turn is near is admitted when it asks, and whoever is not told would be deferred.
 
+use crate::make::{amounts, limit, policy, principal, priority, put, target, tenant};
 use proptest::prelude::*;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, DimensionName, EnforcedBy, InitialUse, Kind, Limit, LimitName,
-    Operation, Outcome, Policy, Principal, Priority, PriorityName, PutPolicy, Stamp, State,
-    TargetName, TenantName,
+    Admit, AdmitOutcome, Amounts, Kind, Limit, Operation, Outcome, Policy, Stamp, State,
 };
 
+const TARGET: &str = "api/x";
 const PRIORITIES: [&str; 3] = ["p1", "p2", "p3"];
 const CALLERS: usize = 24;
 /// All tickets fit, and more are passed over in a search than there are callers.
 const MOST: usize = CALLERS;
 
-fn target() -> TargetName {
-    TargetName::new("api/x").unwrap()
-}
-
-fn policy(requests: u64, tokens: u64, burst: Option<u64>) -> Policy {
-    let limit = |name: &str, cap, kind| Limit {
-        name: LimitName::new(name).unwrap(),
-        dimension: DimensionName::new(name).unwrap(),
-        cap,
-        per: 10_000_000,
-        kind,
-        enforced_by: EnforcedBy::Provider,
+/// A bucket as deep as its cap takes every call, so the burst is the sliding limit's alone.
+fn two_limits(requests: u64, tokens: u64, burst: Option<u64>) -> Policy {
+    let per = 10_000_000;
+    let requests = Limit {
         burst,
-        initial_use: InitialUse::Empty,
+        ..limit("requests", requests, per)
     };
-    let priority = |(name, weight): (&&str, u32)| Priority {
-        name: PriorityName::new(name).unwrap(),
-        weight,
+    let tokens = Limit {
+        kind: Kind::Bucket,
+        ..limit("tokens", tokens, per)
     };
-    Policy {
-        limits: vec![
-            limit("requests", requests, Kind::Sliding),
-            limit("tokens", tokens, Kind::Bucket),
-        ],
-        priorities: PRIORITIES.iter().zip([5, 3, 2]).map(priority).collect(),
-        ..Policy::default()
-    }
+    let weights = PRIORITIES.into_iter().zip([5, 3, 2]);
+    policy(vec![requests, tokens], &weights.collect::<Vec<_>>())
 }
 
 /// A caller with one call after the other.
@@ -69,7 +55,7 @@ impl World {
         self.apply(&[]);
         let near = self
             .state
-            .near(&target(), Stamp::from_micros(self.now), MOST);
+            .near(&target(TARGET), Stamp::from_micros(self.now), MOST);
         let caller = &mut self.callers[who];
         if caller.waits.is_none() {
             (caller.call, caller.ask, caller.tokens) = (caller.call + 1, 0, tokens);
@@ -96,17 +82,15 @@ impl World {
 }
 
 fn ask(who: usize, caller: Caller) -> Operation {
-    let cost = [("requests", 1), ("tokens", caller.tokens)];
-    let cost = cost.map(|(name, units)| (DimensionName::new(name).unwrap(), units));
     Operation::Admit(Box::new(Admit {
-        target: target(),
-        tenant: TenantName::new(&format!("tenant-{}", who % 7)).unwrap(),
-        principal: Principal::new("anonymous").unwrap(),
-        priority: PriorityName::new(PRIORITIES[who % 3]).unwrap(),
+        target: target(TARGET),
+        tenant: tenant(&format!("tenant-{}", who % 7)),
+        principal: principal(),
+        priority: priority(PRIORITIES[who % 3]),
         admission_id: format!("{who}-{}", caller.call).into_bytes().into(),
         attempt: 1,
         ask: caller.ask,
-        cost: Amounts::new(cost.to_vec()).unwrap(),
+        cost: amounts(&[("requests", 1), ("tokens", caller.tokens)]),
         cost_max: Amounts::default(),
         labels_digest: 0,
         deadline: None,
@@ -128,15 +112,7 @@ proptest! {
             now: 0,
             callers: [Caller::default(); CALLERS],
         };
-        // A bucket as deep as its cap takes every call.
-        let mut policy = policy(requests, tokens, burst);
-        policy.limits[1].burst = None;
-        world.apply(&[Operation::PutPolicy(Box::new(PutPolicy {
-            target: target(),
-            principal: Principal::new("anonymous").unwrap(),
-            policy,
-            expected_version: None,
-        }))]);
+        world.apply(&[put(TARGET, two_limits(requests, tokens, burst))]);
         for (who, tokens, step) in steps {
             world.now += step;
             world.ask(who, tokens)?;
