@@ -253,7 +253,8 @@ pub enum CancelOutcome {
     PlaceDropped,
     /// A grant was given back with its charge.
     GrantRefunded,
-    /// Nothing was there; asks up to this number are stale from now on.
+    /// Nothing was there. From now on the attempt's asks up to this number are stale; all of them, if
+    /// another attempt of the admission is known.
     Nothing,
     /// A newer ask or attempt was seen.
     Stale,

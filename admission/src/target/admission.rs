@@ -16,7 +16,7 @@ pub(crate) struct Admission {
     pub(crate) attempt: u64,
     /// The highest ask of it.
     pub(crate) ask: u32,
-    /// Older attempts, oldest first, and whether each left a charge.
+    /// Attempts that are over, the oldest first, and whether each left a charge.
     pub(crate) closed: Vec<(u64, bool)>,
     /// What it holds.
     pub(crate) place: Place,
@@ -126,15 +126,21 @@ impl Admission {
 
     /// Makes another attempt the newest; stragglers of the old one are recognised from now on.
     pub(crate) fn open_attempt(&mut self, attempt: u64, ask: u32, charged: bool) {
-        if self.closed.len() >= CLOSED_ATTEMPTS_MAX {
-            self.closed.remove(0);
-        }
-        self.closed.push((self.attempt, charged));
+        self.close_attempt(self.attempt, charged);
         self.attempt = attempt;
         self.ask = ask;
     }
 
-    /// Whether an older attempt is known, and if it left a charge.
+    /// Makes the asks of an attempt stale, whether any was seen or not.
+    pub(crate) fn close_attempt(&mut self, attempt: u64, charged: bool) {
+        self.closed.retain(|(closed, _)| *closed != attempt);
+        if self.closed.len() >= CLOSED_ATTEMPTS_MAX {
+            self.closed.remove(0);
+        }
+        self.closed.push((attempt, charged));
+    }
+
+    /// Whether an attempt is over, and if it left a charge.
     pub(crate) fn closed_attempt(&self, attempt: u64) -> Option<bool> {
         self.closed
             .iter()

@@ -311,10 +311,18 @@ impl Target {
             return;
         };
         admission.place = Place::Nothing;
-        admission.forget_at = now.saturating_add(RELEASED_MEMORY);
         let queue = admission.queue;
-        self.forgetting.push_back((admission.forget_at, key));
+        self.remember(now, key);
         self.forget_surplus_notes();
         self.note_idle(now, queue);
+    }
+
+    /// Remembers an admission that neither waits nor runs for a while from now on.
+    pub(crate) fn remember(&mut self, now: u64, key: AdmissionKey) {
+        let Some(admission) = self.admissions.get_mut(key) else {
+            return;
+        };
+        admission.forget_at = now.saturating_add(RELEASED_MEMORY);
+        self.forgetting.push_back((admission.forget_at, key));
     }
 }

@@ -191,7 +191,7 @@ impl Target {
             return Ok(CancelOutcome::Stale);
         }
         if admission.attempt != attempt {
-            return Ok(self.cancel_unseen(now, key, attempt, ask));
+            return Ok(self.cancel_unseen(now, key, attempt));
         }
         if ask < admission.ask {
             return Ok(CancelOutcome::Stale);
@@ -212,20 +212,12 @@ impl Target {
         }
     }
 
-    /// A cancel of an attempt that was never seen: its asks up to this number are stale from now on. What
-    /// an older attempt holds is not the canceller's.
-    fn cancel_unseen(
-        &mut self,
-        now: u64,
-        key: AdmissionKey,
-        attempt: u64,
-        ask: u32,
-    ) -> CancelOutcome {
+    /// A cancel of an attempt that was never seen, beside one that is known: it may be older than that
+    /// one, so it ends none but itself.
+    fn cancel_unseen(&mut self, now: u64, key: AdmissionKey, attempt: u64) -> CancelOutcome {
         if let Some(admission) = self.admissions.get_mut(key) {
-            let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
-            let waits = matches!(admission.place, Place::Waiting(_));
-            admission.open_attempt(attempt, ask, charged);
-            if !waits {
+            admission.close_attempt(attempt, false);
+            if matches!(admission.place, Place::Nothing) {
                 self.hold_nothing(now, key);
             }
         }
@@ -312,20 +304,30 @@ impl Target {
         if let Some(queue) = self.queues.get_mut(call.queue) {
             queue.finish = queue.finish.saturating_add(advance);
         }
+        self.note_ungated(now, call);
+        self.forget_surplus();
+    }
+
+    /// Remembers that an attempt was charged. One beside the attempt that is known may be older than that
+    /// one, so it takes nothing from it.
+    fn note_ungated(&mut self, now: u64, call: &Ungated) {
+        if let Some(admission) = self.admissions.get_mut(call.key)
+            && admission.attempt != call.attempt
+        {
+            admission.close_attempt(call.attempt, true);
+            if matches!(admission.place, Place::Nothing | Place::Reported) {
+                self.remember(now, call.key);
+            }
+            return;
+        }
         self.drop_place(now, call.key, false);
         let admission = self.admissions.get_or_insert_with(call.key, || {
             Admission::new(call.owner, call.attempt, u32::MAX)
         });
-        if admission.attempt != call.attempt {
-            let charged = matches!(admission.place, Place::Granted(_) | Place::Reported);
-            admission.open_attempt(call.attempt, u32::MAX, charged);
-        }
         admission.ask = u32::MAX;
         admission.queue = call.queue;
         admission.place = Place::Reported;
-        admission.forget_at = now.saturating_add(RELEASED_MEMORY);
-        self.forgetting.push_back((admission.forget_at, call.key));
-        self.forget_surplus();
+        self.remember(now, call.key);
     }
 }
 

@@ -42,13 +42,19 @@ impl Call {
     /// Closes the attempt for another. True if it leaves a charge.
     pub(super) fn open(&mut self, attempt: u64, ask: u32) -> bool {
         let charged = matches!(self.holds, Holds::Grant(_) | Holds::Report);
-        self.closed.push((self.attempt, charged));
-        if self.closed.len() > CLOSED_MOST {
-            self.closed.remove(0);
-        }
+        self.close(self.attempt, charged);
         self.attempt = attempt;
         self.ask = ask;
         charged
+    }
+
+    /// Makes an attempt stale that is not the open one.
+    fn close(&mut self, attempt: u64, charged: bool) {
+        self.closed.retain(|closed| closed.0 != attempt);
+        self.closed.push((attempt, charged));
+        if self.closed.len() > CLOSED_MOST {
+            self.closed.remove(0);
+        }
     }
 }
 
@@ -182,9 +188,9 @@ impl Target {
         let outcome = if call.was_closed(cancel.attempt).is_some() {
             CancelOutcome::Stale
         } else if call.attempt != cancel.attempt {
-            // What an older attempt holds is not the canceller's; a place goes over.
-            call.open(cancel.attempt, cancel.ask);
-            if call.ticket().is_none() {
+            // What another attempt holds is not the canceller's.
+            call.close(cancel.attempt, false);
+            if matches!(call.holds, Holds::Nothing) {
                 self.hold_nothing(&name);
             }
             CancelOutcome::Nothing
@@ -282,12 +288,21 @@ impl Target {
             self.queue_mut(&queue).finish += step;
         }
         let name = (report.tenant.clone(), report.admission_id.clone());
+        if let Some(call) = self.calls.get_mut(&name)
+            && call.attempt != report.attempt
+        {
+            // What another attempt holds is not the reporter's either.
+            call.close(report.attempt, true);
+            match call.holds {
+                Holds::Nothing => self.hold_nothing(&name),
+                Holds::Report => self.hold_report(&name),
+                Holds::Ticket(_) | Holds::Grant(_) => {}
+            }
+            return;
+        }
         self.drop_place(&name, false);
         let call = self.calls.entry(name.clone());
         let call = call.or_insert_with(|| Call::new(&report.principal, report.attempt, u32::MAX));
-        if call.attempt != report.attempt {
-            call.open(report.attempt, u32::MAX);
-        }
         call.ask = u32::MAX;
         call.queue = Some(queue);
         self.hold_report(&name);
