@@ -190,6 +190,9 @@ impl Lane {
     /// The next frame, if something waits and the node has room for it.
     pub(super) fn next_frame(&mut self, now: Instant) -> Option<ClientFrame> {
         let limits = self.limits?;
+        if self.is_room_too_small(limits) {
+            return None;
+        }
         let mut operations = Vec::new();
         let mut bytes = FRAME_BYTES;
         while operations.len() < limits.operations && self.flying.len() < limits.in_flight {
@@ -218,6 +221,15 @@ impl Lane {
             self.flying.insert(next.sequence, flying);
         }
         (!operations.is_empty()).then_some(ClientFrame { operations })
+    }
+
+    /// True while more waits than the node has room for, and the room is small: one answer would make room
+    /// for one operation, whose answer makes room for the next, and every frame would carry just one. So
+    /// a crowd waits for half a frame's room (D. Clark, RFC 813, on silly windows). An empty session has it.
+    fn is_room_too_small(&self, limits: Limits) -> bool {
+        let room = limits.in_flight.saturating_sub(self.flying.len());
+        let worth = limits.operations.min(limits.in_flight).div_ceil(2);
+        room < worth.min(self.queue.len())
     }
 
     /// The node answered.

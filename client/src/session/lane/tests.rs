@@ -110,6 +110,28 @@ fn the_node_sees_no_more_at_once_than_it_allows() {
 }
 
 #[test]
+fn a_crowd_waits_for_room_for_half_a_frame() {
+    let mut lane = open(8);
+    let _waiting = push(&mut lane, 20);
+    assert_eq!(frame(&mut lane), [1, 2, 3, 4, 5, 6, 7, 8]);
+    for sequence in 1..=3 {
+        lane.answered(vec![answer(sequence)], Instant::now());
+        assert_eq!(frame(&mut lane), [0; 0], "after answer {sequence}");
+    }
+    lane.answered(vec![answer(4)], Instant::now());
+    assert_eq!(frame(&mut lane), [9, 10, 11, 12]);
+}
+
+#[test]
+fn who_finds_room_for_all_that_waits_goes_at_once() {
+    let mut lane = open(8);
+    let _flying = push(&mut lane, 7);
+    assert_eq!(frame(&mut lane).len(), 7);
+    let _last = push(&mut lane, 1);
+    assert_eq!(frame(&mut lane), [8]);
+}
+
+#[test]
 fn an_answer_tells_when_its_operation_was_handed_over() {
     let mut lane = open(100);
     let (_, mut answered) = lane.push(operation(1), until()).unwrap();
