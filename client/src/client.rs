@@ -9,6 +9,7 @@ use crate::lock::lock;
 use crate::route::Routes;
 use crate::shared::{Aim, Shared};
 use crate::stats::Stats;
+use crate::turn::Turn;
 use crate::{Answer, Call, Deferral, Error, Guard, Mode, Options, OptionsError, Ticket};
 use std::fmt;
 use std::sync::Arc;
@@ -87,6 +88,40 @@ impl Client {
         let deadline_at = deadline_of(call);
         let mut asking = Asking::new(self.owner.clone(), CheckedCall::new(call)?, ticket);
         asking.decide(deadline_at).await
+    }
+
+    /// The same as [`Client::try_admit`], for a caller that gives its slot back and can still be told when
+    /// its turn is near: a worker that lets an engine sleep and resumes it by a signal.
+    ///
+    /// A call that can be told needs no guess of when to come back: about two asks instead of four or
+    /// more while many wait. The durable timer is then only the way back if this process ends.
+    ///
+    /// ```no_run
+    /// # async fn run(client: weir_client::Client, call: weir_client::Call, place: Option<weir_client::Ticket>)
+    /// # -> Result<(), weir_client::Error> {
+    /// # fn sleep_durably(_: std::time::Duration, _: weir_client::Ticket) {}
+    /// # fn resume() {}
+    /// use weir_client::Answer;
+    ///
+    /// let mut turn = client.turn(&call, place)?;
+    /// if let Answer::Deferred(deferral) = turn.try_admit().await? {
+    ///     sleep_durably(deferral.retry_in, deferral.ticket);
+    ///     tokio::spawn(async move {
+    ///         turn.near().await;
+    ///         resume();
+    ///     });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Only [`crate::Transport::Session`] tells of turns; without it [`Turn::near`] is the deferral's time.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the call is not one.
+    pub fn turn(&self, call: &Call, ticket: Option<Ticket>) -> Result<Turn, Error> {
+        let asking = Asking::new(self.owner.clone(), CheckedCall::new(call)?, ticket);
+        Ok(Turn::new(asking, deadline_of(call)))
     }
 
     /// Waits until the call may start: until it is admitted, rejected, or its deadline passes. Comes back

@@ -20,7 +20,7 @@
 //!
 //! [`Client::admit_wait`] holds the caller until its turn. Engines with durable timers use
 //! [`Client::try_admit`] instead: a [`Deferral`] says when to come back and carries the [`Ticket`] that
-//! keeps the place in line.
+//! keeps the place in line. One that can be resumed from outside is told of its turn: [`Client::turn`].
 //!
 //! **When the cluster does not answer**, for the first [`Options::ungated_after`] calls are deferred
 //! locally; after that [`Options::mode`] decides. What went out without a decision is counted
@@ -53,6 +53,7 @@ mod session;
 mod shared;
 mod stats;
 mod ticket;
+mod turn;
 mod ungated;
 mod waits;
 mod zone;
@@ -67,5 +68,6 @@ pub use guard::{Extension, Guard, Outcome, Settlement};
 pub use options::{Connector, Mode, Options, OptionsError, Transport};
 pub use stats::Stats;
 pub use ticket::{Ticket, TicketError};
+pub use turn::Turn;
 /// The generated wire types, for operators' requests.
 pub use weir_proto::v1 as wire;

@@ -35,8 +35,8 @@ impl Bell {
 }
 
 impl Waits {
-    /// The attempt can be woken until this is dropped. A wake that comes at any time from now on is
-    /// remembered, also one that overtakes its deferral.
+    /// The attempt can be woken until this is dropped, or begins to wait elsewhere. A wake that comes at
+    /// any time from now on is remembered, also one that overtakes its deferral.
     pub(crate) fn begin(self: &Arc<Self>, attempt: u64) -> Waiting {
         let bell = Arc::new(Bell::default());
         let entry = Entry {
@@ -94,7 +94,11 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        lock(&self.waits.waiting).remove(&self.attempt);
+        let mut waiting = lock(&self.waits.waiting);
+        let own = |entry: &Entry| Arc::ptr_eq(&entry.bell, &self.bell);
+        if waiting.get(&self.attempt).is_some_and(own) {
+            waiting.remove(&self.attempt);
+        }
     }
 }
 
@@ -123,6 +127,18 @@ mod tests {
         assert_eq!((heard(&one), heard(&one)), (Some(NOW), None));
         assert_eq!(heard(&two), None);
         drop(one);
+        assert!(!waits.wake(1, NOW));
+    }
+
+    #[test]
+    fn who_begins_to_wait_last_is_woken() {
+        let waits = Arc::new(Waits::default());
+        let (former, newer) = (waits.begin(1), waits.begin(1));
+        assert!(waits.wake(1, NOW));
+        assert_eq!((heard(&former), heard(&newer)), (None, Some(NOW)));
+        drop(former);
+        assert!(waits.wake(1, NOW));
+        drop(newer);
         assert!(!waits.wake(1, NOW));
     }
 

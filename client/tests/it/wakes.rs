@@ -121,6 +121,53 @@ async fn who_waits_in_a_session_that_breaks_asks_again_soon_but_not_all_at_once(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_without_a_slot_is_told_of_its_turn() {
+    let fake = Fake::start();
+    fake.acts([defer(), defer()]);
+    let client = fake.client();
+    let mut turn = client.turn(&call(), None).unwrap();
+    let begun = Instant::now();
+    turn.near().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO, "it has not asked");
+    let Answer::Deferred(first) = turn.try_admit().await.unwrap() else {
+        panic!("not deferred")
+    };
+    let attempt = asked(&fake, 1).await;
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        fake.wake(attempt, 0);
+        fake
+    });
+    turn.near().await;
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_secs(2) && waited < Duration::from_millis(2_100), "{waited:?}");
+    // Another visit, as after the engine's resume. Nobody tells it: the deferral's time counts.
+    let mut again = client.turn(&call(), Some(first.ticket)).unwrap();
+    drop(turn);
+    assert!(matches!(again.try_admit().await.unwrap(), Answer::Deferred(_)));
+    let begun = Instant::now();
+    again.near().await;
+    let waited = begun.elapsed();
+    assert!(waited >= LONG && waited < LONG + Duration::from_millis(100), "{waited:?}");
+    assert!(matches!(again.try_admit().await.unwrap(), Answer::Admitted(_)));
+    assert_eq!(client.stats().woken, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_dropped_keeps_its_place() {
+    let fake = Fake::start();
+    fake.acts([defer()]);
+    let client = fake.client();
+    let mut turn = client.turn(&call(), None).unwrap();
+    assert!(matches!(turn.try_admit().await.unwrap(), Answer::Deferred(_)));
+    drop(turn);
+    client.shutdown().await;
+    let world = fake.world();
+    assert!(world.cancels.is_empty(), "{:?}", world.cancels);
+    assert!(world.asks.iter().all(|ask| ask.wake));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_does_not_wait_is_not_woken() {
     let fake = Fake::start();
     fake.script(|_| defer());

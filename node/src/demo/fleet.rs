@@ -1,15 +1,16 @@
 //! A fleet of workers as a workflow engine runs them.
 //!
 //! Workflows want one call after the other. A call waits in one queue for a *slot* of a worker process;
-//! in the slot an [`Activity`] runs. It ends the call, or hands it back with a delay: then the slot is
-//! free at once and a durable timer, late as real ones are, puts the call back into the queue. An
-//! activity that waits inside itself holds its slot for as long.
+//! in the slot an [`Activity`] runs. It ends the call, or hands it back: then the slot is free at once,
+//! and a durable timer or a signal, late as real ones are, puts the call back into the queue. An activity
+//! that waits inside itself holds its slot for as long.
 
 use super::tally::{Figures, Tally};
 use super::workload::Workload;
 use hdrhistogram::CreationError;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -32,12 +33,13 @@ pub trait Activity: Send + Sync + 'static {
 }
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The provider served the call.
     Done,
     /// Give the slot to somebody else and run the call again after this.
     Again(Duration),
+    /// The same, and run it again when this resolves.
+    When(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
 /// One call that a workflow wants.
@@ -142,6 +144,7 @@ impl<A: Activity> Shared<A> {
                     self.put_back(workflow, Duration::ZERO);
                 }
                 Step::Again(delay) => self.put_back(workflow, delay),
+                Step::When(turn) => self.put_back_when(workflow, turn),
             }
         }
     }
@@ -157,27 +160,40 @@ impl<A: Activity> Shared<A> {
     }
 
     /// Queues a call now, or when a durable timer of `delay` fires.
-    fn put_back(self: &Arc<Self>, mut workflow: Box<Workflow<A::Memory>>, delay: Duration) {
-        let (least, most) = self.workload.timer_late;
+    fn put_back(self: &Arc<Self>, workflow: Box<Workflow<A::Memory>>, delay: Duration) {
+        if delay.is_zero() {
+            self.enqueue(workflow);
+        } else {
+            self.put_back_when(workflow, tokio::time::sleep(delay));
+        }
+    }
+
+    /// Queues a call when `turn` has come and the engine has noticed.
+    fn put_back_when(
+        self: &Arc<Self>,
+        mut workflow: Box<Workflow<A::Memory>>,
+        turn: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (least, most) = self.workload.engine_late;
         let late = workflow.draws.random_range(least..=most.max(least));
         let shared = Arc::clone(self);
-        if delay.is_zero() {
-            if let Err(error) = shared.queue.try_send(workflow) {
-                tracing::error!(%error, "a workflow was queued twice");
-            }
-            return;
-        }
         self.tasks.spawn(async move {
+            let noticed = async {
+                turn.await;
+                tokio::time::sleep(late).await;
+            };
             tokio::select! {
                 biased;
                 () = shared.stop.cancelled() => {}
-                () = tokio::time::sleep(delay + late) => {
-                    if let Err(error) = shared.queue.try_send(workflow) {
-                        tracing::error!(%error, "a workflow was queued twice");
-                    }
-                }
+                () = noticed => shared.enqueue(workflow),
             }
         });
+    }
+
+    fn enqueue(&self, workflow: Box<Workflow<A::Memory>>) {
+        if let Err(error) = self.queue.try_send(workflow) {
+            tracing::error!(%error, "a workflow was queued twice");
+        }
     }
 
     /// Sums stay true whatever happened to a task that held them.

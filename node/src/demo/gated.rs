@@ -1,4 +1,5 @@
-//! The fleet behind the cluster: every call is admitted first, and waits on the engine's timer.
+//! The fleet behind the cluster: every call is admitted first, and waits without a slot until its worker
+//! hears that its turn is near.
 
 use super::chat::{Chat, Reply};
 use super::fleet::{Activity, Call, Step};
@@ -7,7 +8,7 @@ use super::limits::RETRY_AFTER_FAILURE;
 use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_client::{Answer, Client, Guard, Origin, Outcome, Settlement, Ticket};
+use weir_client::{Answer, Client, Guard, Origin, Outcome, Settlement, Ticket, Turn};
 
 /// Asks, waits without a slot, sends, settles.
 pub struct Gated {
@@ -101,9 +102,19 @@ impl Activity for Gated {
             return Step::Again(RETRY_AFTER_FAILURE);
         };
         let asked = weir_call(self.target, call);
-        let answer = client.try_admit(&asked, call.memory.ticket).await;
+        let turn = client.turn(&asked, call.memory.ticket);
         call.memory.call = Some(asked);
-        match answer {
+        match turn {
+            Ok(turn) => self.visit(turn, call).await,
+            Err(error) => again_after(&error),
+        }
+    }
+}
+
+impl Gated {
+    /// Asks, and sends the call if it may go.
+    async fn visit(&self, mut turn: Turn, call: &mut Call<Place>) -> Step {
+        match turn.try_admit().await {
             Ok(Answer::Admitted(guard)) => {
                 if !guard.is_ungated() {
                     self.gaps.answered(Instant::now());
@@ -119,19 +130,21 @@ impl Activity for Gated {
                     Origin::NoAnswer | Origin::LocalShare => {}
                 }
                 call.memory.ticket = Some(deferral.ticket);
-                Step::Again(deferral.retry_in)
+                Step::When(Box::pin(async move { turn.near().await }))
             }
             Ok(Answer::Rejected(rejection)) => {
                 self.gaps.answered(Instant::now());
                 tracing::warn!(%rejection, "the cluster rejected a call");
                 Step::Again(RETRY_AFTER_FAILURE)
             }
-            Err(error) => {
-                tracing::warn!(%error, "an ask failed");
-                Step::Again(RETRY_AFTER_FAILURE)
-            }
+            Err(error) => again_after(&error),
         }
     }
+}
+
+fn again_after(error: &weir_client::Error) -> Step {
+    tracing::warn!(%error, "an ask failed");
+    Step::Again(RETRY_AFTER_FAILURE)
 }
 
 /// The call as the cluster knows it: one request, at least its prompt, at most its whole completion.

@@ -19,8 +19,8 @@ pub struct Workload {
     pub prompt_tokens: (u64, u64),
     /// Upper bound of a completion, sent with every call.
     pub max_tokens: u64,
-    /// How late the engine's durable timers fire, at least and at most.
-    pub timer_late: (Duration, Duration),
+    /// How late the engine's durable timers and signals are, at least and at most.
+    pub engine_late: (Duration, Duration),
     /// Seed of prompts and timers.
     pub seed: u64,
 }
@@ -57,7 +57,7 @@ impl Workload {
             slots: 12,
             prompt_tokens: (40, 120),
             max_tokens: 200,
-            timer_late: (Duration::from_millis(5), Duration::from_millis(40)),
+            engine_late: (Duration::from_millis(5), Duration::from_millis(40)),
             seed,
         }
     }
