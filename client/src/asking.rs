@@ -24,6 +24,7 @@ use crate::retry::{Next, Purpose, Tally, Trouble};
 use crate::waits::Waiting;
 use crate::zone::ZoneKey;
 use crate::{Answer, Error, Ticket};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -152,12 +153,20 @@ impl Asking {
     }
 
     async fn ask_until(&mut self, effort: &mut Effort) -> Result<Answer, Error> {
+        // Set while a hint is followed: that belongs to the turn in which it was heard.
+        let mut in_turn = false;
         loop {
             let shared = self.owner.shared.clone();
             let zone = shared.shard_of(&self.call.target);
             let asked_at = Instant::now();
             if let Verdict::Decide { since } = shared.zones.wanted(zone, asked_at) {
                 return self.decide_by_mode(zone, since, effort);
+            }
+            if !in_turn && !self.may_ask(zone, effort).await {
+                if Instant::now() < effort.until {
+                    continue;
+                }
+                return self.give_up(zone, effort);
             }
             let (trouble, message, silent) = match self.ask(zone, effort).await? {
                 Step::Done(answer) => return Ok(answer),
@@ -188,12 +197,33 @@ impl Asking {
             let remaining = effort.until.saturating_duration_since(now);
             match effort.tally.after(trouble, remaining, shared.dice.roll()) {
                 Next::Send(pause) => {
+                    in_turn = pause.is_zero();
+                    if !in_turn && effort.silent_since.is_some() {
+                        shared.zones.doubt(zone, now + pause);
+                    }
                     shared.counters.retries.add(1);
                     tokio::time::sleep(pause).await;
                 }
                 Next::Stop => return self.give_up(zone, effort),
             }
         }
+    }
+
+    /// True if it is this call's turn to ask. Otherwise another one asks for all: waits a while for what
+    /// it hears.
+    async fn may_ask(&self, zone: ZoneKey, effort: &Effort) -> bool {
+        let zones = &self.owner.shared.zones;
+        let mut settled = pin!(zones.settled());
+        // Before looking, so that no answer slips in between.
+        settled.as_mut().enable();
+        let Err(next_at) = zones.may_ask(zone, Instant::now()) else {
+            return true;
+        };
+        tokio::select! {
+            () = settled => {}
+            () = tokio::time::sleep_until(next_at.min(effort.until)) => {}
+        }
+        false
     }
 
     /// Sends the next ask, or first learns where to.

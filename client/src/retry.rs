@@ -115,15 +115,20 @@ impl Tally {
         Next::Send(pause)
     }
 
-    /// Doubling from [`BACKOFF_MIN`] to [`BACKOFF_MAX`], of which half is jitter; never shorter than
-    /// the node asked for.
+    /// See [`backoff`]; never shorter than the node asked for.
     fn pause(&mut self, at_least: Option<Duration>, dice: u32) -> Duration {
-        let full = BACKOFF_MIN
-            .saturating_mul(1 << self.pauses.min(10))
-            .min(BACKOFF_MAX);
+        let pause = backoff(self.pauses, dice);
         self.pauses += 1;
-        jittered(full / 2, full, dice).max(at_least.unwrap_or(Duration::ZERO))
+        pause.max(at_least.unwrap_or(Duration::ZERO))
     }
+}
+
+/// The pause after so many: doubles from [`BACKOFF_MIN`] to [`BACKOFF_MAX`], half of it is jitter.
+pub(crate) fn backoff(pauses: u32, dice: u32) -> Duration {
+    let full = BACKOFF_MIN
+        .saturating_mul(1 << pauses.min(10))
+        .min(BACKOFF_MAX);
+    jittered(full / 2, full, dice)
 }
 
 /// The values of a dice: 0 to one less.

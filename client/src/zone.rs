@@ -7,10 +7,13 @@ use crate::breaker::{Breaker, Ended, Verdict};
 use crate::dice::Dice;
 use crate::limits::{LATE_WARNING_EVERY, PROBE_IDLE, PROBE_IDLE_SLOWDOWN, PROBE_MAX, PROBE_MIN};
 use crate::lock::lock;
+use crate::retry::backoff;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use weir_admission::ShardId;
 use weir_proto::v1::AdmitRequest;
@@ -26,10 +29,14 @@ pub(crate) struct Zones {
     born_at: Instant,
     outages: AtomicU64,
     zones: Mutex<BTreeMap<ZoneKey, Zone>>,
+    /// Told when a zone answers that was in doubt.
+    settled: Notify,
 }
 
 struct Zone {
     breaker: Breaker,
+    /// Set while asks are in vain.
+    doubt: Option<Doubt>,
     /// The last ask that went unanswered, as a dry run: the probe.
     probe: Option<AdmitRequest>,
     probe_at: Instant,
@@ -38,6 +45,14 @@ struct Zone {
     report_at: Instant,
     late_warned_at: Option<Instant>,
     dropped_warned: bool,
+}
+
+/// A zone for which one call asks at a time, for all.
+#[derive(Clone, Copy)]
+struct Doubt {
+    /// Nobody asks before this.
+    next_at: Instant,
+    asks: u32,
 }
 
 /// A probe to be sent.
@@ -51,6 +66,7 @@ impl Zone {
     fn new(now: Instant) -> Zone {
         Zone {
             breaker: Breaker::new(now),
+            doubt: None,
             probe: None,
             probe_at: now,
             probing: false,
@@ -86,6 +102,7 @@ impl Zones {
             born_at: now,
             outages: AtomicU64::new(0),
             zones: Mutex::new(BTreeMap::new()),
+            settled: Notify::new(),
         }
     }
 
@@ -97,6 +114,35 @@ impl Zones {
     /// A call wants the zone now.
     pub(crate) fn wanted(&self, key: ZoneKey, now: Instant) -> Verdict {
         self.with(key, |zone| zone.breaker.wanted(now))
+    }
+
+    /// An ask was in vain: nobody leads the zone, or nobody answers for it. It is repeated after `pause`.
+    ///
+    /// A fleet whose leader is gone need not ask in chorus until there is another: from now on one call
+    /// asks at a time, at growing intervals, until an answer comes.
+    pub(crate) fn doubt(&self, key: ZoneKey, next_at: Instant) {
+        self.with(key, |zone| {
+            zone.doubt.get_or_insert(Doubt { next_at, asks: 0 });
+        });
+    }
+
+    /// Whether a call may ask now; otherwise when it should look again, unless [`Zones::settled`] comes
+    /// first.
+    pub(crate) fn may_ask(&self, key: ZoneKey, now: Instant) -> Result<(), Instant> {
+        self.with(key, |zone| match &mut zone.doubt {
+            None => Ok(()),
+            Some(doubt) if doubt.next_at > now => Err(doubt.next_at),
+            Some(doubt) => {
+                doubt.next_at = now + backoff(doubt.asks, self.dice.roll());
+                doubt.asks = doubt.asks.saturating_add(1);
+                Ok(())
+            }
+        })
+    }
+
+    /// Resolves when some zone answers again that was in doubt.
+    pub(crate) fn settled(&self) -> Notified<'_> {
+        self.settled.notified()
     }
 
     /// An ask sent at `asked_at` went unanswered. True if the mode decides from now on.
@@ -128,10 +174,14 @@ impl Zones {
 
     /// The zone answered something that was meant.
     pub(crate) fn answered(&self, key: ZoneKey, now: Instant) {
-        self.with(key, |zone| {
+        let settled = self.with(key, |zone| {
             let ended = zone.breaker.answered(now);
             zone.ended(key, ended);
+            zone.doubt.take().is_some()
         });
+        if settled {
+            self.settled.notify_waiters();
+        }
     }
 
     /// A probe ended.

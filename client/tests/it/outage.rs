@@ -69,6 +69,37 @@ const WAYS: [&str; 6] = [
 ];
 
 #[tokio::test(start_paused = true)]
+async fn a_fleet_whose_leader_is_gone_asks_one_at_a_time_for_another() {
+    const CALLS: u64 = 100;
+    let fake = Fake::start();
+    let client = fake.client();
+    warm(&client).await;
+    fake.world().leader = None;
+    let before = client.stats().asks;
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let client = client.clone();
+        let call = call().id(format!("call-{number}"));
+        calls.spawn(async move {
+            let guard = client.admit_wait(&call).await.unwrap();
+            assert!(!guard.is_ungated());
+            Instant::now()
+        });
+    }
+    seconds(2).await;
+    // Once each before they know of it, then one at a time.
+    let in_vain = client.stats().asks - before;
+    assert!((CALLS..CALLS + 40).contains(&in_vain), "{in_vain} asks");
+    let elected_at = Instant::now();
+    fake.elect(2);
+    let last = calls.join_all().await.into_iter().max().unwrap();
+    let waited = last - elected_at;
+    assert!(waited < Duration::from_millis(700), "{waited:?}");
+    let asks = client.stats().asks - before - in_vain;
+    assert!(asks < CALLS + 10, "{asks} asks");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_short_outage_is_a_deferral_and_a_long_one_is_decided_by_the_mode() {
     for how in WAYS {
         let fake = Fake::start();
