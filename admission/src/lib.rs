@@ -43,7 +43,7 @@ pub use name::{
 pub use operation::{
     Admit, AdmitOutcome, Admitted, CallOutcome, Cancel, CancelOutcome, Deferred, DeletePolicy,
     Extend, ExtendOutcome, GrantId, Operation, Outcome, PolicyOutcome, PutPolicy, Refusal,
-    Rejected, Release, ReleaseOutcome, Report, ReportOutcome,
+    Rejected, Release, ReleaseOutcome, Report, ReportOutcome, Unwake,
 };
 pub use policy::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, Violation,

@@ -16,6 +16,8 @@ pub enum Operation {
     Cancel(Box<Cancel>),
     /// Keep a grant alive.
     Extend(Extend),
+    /// Wait no longer than the clock says for a caller that can no longer be told of its turn.
+    Unwake(Box<Unwake>),
     /// Charge use that a client let through while it had no answer.
     Report(Box<Report>),
     /// Create or replace a target's policy.
@@ -39,6 +41,8 @@ pub enum Outcome {
     Extend(ExtendOutcome),
     /// To [`Operation::Report`].
     Report(ReportOutcome),
+    /// To [`Operation::Unwake`], whether it changed anything or not.
+    Unwoken,
     /// To [`Operation::PutPolicy`] and [`Operation::DeletePolicy`].
     Policy(PolicyOutcome),
     /// To [`Operation::Seed`].
@@ -258,6 +262,26 @@ pub enum CancelOutcome {
     Nothing,
     /// A newer ask or attempt was seen.
     Stale,
+}
+
+/// Takes back an ask's [`wake`](Admit::wake): its caller is due back as if it had come by the clock, now.
+///
+/// Said by the node that answered the ask, when its session ends: a caller that died with it must not hold
+/// up the line for as long as one that only waits to be told. Changes nothing once a newer ask was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwake {
+    /// The admission's target.
+    pub target: TargetName,
+    /// The admission's tenant.
+    pub tenant: TenantName,
+    /// Who asked.
+    pub principal: Principal,
+    /// The admission's id.
+    pub admission_id: Box<[u8]>,
+    /// The attempt.
+    pub attempt: u64,
+    /// The ask that was deferred.
+    pub ask: u32,
 }
 
 /// Keeps a grant alive.

@@ -7,7 +7,7 @@ use crate::target::{Ask, Bounds, Known, Target, Ungated, Units};
 use crate::{
     Admit, AdmitOutcome, Amounts, Cancel, DeletePolicy, Explanation, Extend, GrantId, Operation,
     Outcome, PolicyOutcome, PolicyVersion, Principal, PriorityName, PutPolicy, Refusal, Release,
-    Report, Stamp, TargetName, TargetView, TenantName,
+    Report, Stamp, TargetName, TargetView, TenantName, Unwake,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +56,7 @@ impl State {
             Operation::Release(release) => self.release(release),
             Operation::Cancel(cancel) => self.cancel(cancel),
             Operation::Extend(extend) => self.extend(extend),
+            Operation::Unwake(unwake) => self.unwake(unwake),
             Operation::Report(report) => self.report(report),
             Operation::PutPolicy(put) => Ok(Outcome::Policy(self.put_policy(put))),
             Operation::DeletePolicy(delete) => self.delete_policy(delete).map(Outcome::Policy),
@@ -270,6 +271,16 @@ impl State {
         target
             .cancel(now, key, owner, cancel.attempt, cancel.ask)
             .map(Outcome::Cancel)
+    }
+
+    fn unwake(&mut self, unwake: &Unwake) -> Result<Outcome, Refusal> {
+        check_id(&unwake.admission_id)?;
+        let (secret, now) = (self.secret(), self.now.as_micros());
+        let key = admission_key(secret, &unwake.tenant, &unwake.admission_id);
+        let owner = owner(secret, &unwake.principal);
+        let target = self.target(&unwake.target)?;
+        target.unwake(now, key, owner, (unwake.attempt, unwake.ask));
+        Ok(Outcome::Unwoken)
     }
 
     fn extend(&mut self, extend: &Extend) -> Result<Outcome, Refusal> {

@@ -78,6 +78,10 @@ pub const WAKE_REST: Duration = Duration::from_millis(20);
 /// Waiters of a shard that is no longer led here come back within this: a fleet that comes at one moment
 /// meets a leader that has just begun.
 pub const WAKE_SPREAD: Duration = Duration::from_millis(500);
+/// Waiters of one shard that are given up in one submission: half an entry, so that asks get through.
+pub const LOST_AT_ONCE: usize = 256;
+/// When a submission of them finds no room, the next one waits for this. Nobody waits for it.
+pub const LOST_AGAIN: Duration = Duration::from_millis(100);
 /// Bytes of one answer of a node: a listing of policies is the largest.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Calls at once on one client connection.

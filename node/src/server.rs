@@ -85,7 +85,7 @@ pub struct Server {
     /// The listener for clients.
     client: AbortOnDropHandle<()>,
     /// The other listeners, and the watchers of health and of waiters.
-    _others: [AbortOnDropHandle<()>; 5],
+    _others: [AbortOnDropHandle<()>; 6],
     /// Cancelled: clients are told to go, no new ones are accepted.
     closing: CancellationToken,
     /// Cancelled: the same for peers.
@@ -130,12 +130,13 @@ impl Server {
         let admin = spawn(serve_admin(parts.admin, router, cut.clone()));
         let watcher = spawn(health.clone().follow(shards.clone()));
         let sender_on = spawn(wakes.clone().follow(shards.clone()));
+        let finder = spawn(wakes.clone().give_up_lost(shards.clone()));
         let watchman = spawn(wakes.watch(shards.clone()));
         Ok(Server {
             shards,
             health,
             client,
-            _others: [peer, admin, watcher, sender_on, watchman],
+            _others: [peer, admin, watcher, sender_on, finder, watchman],
             closing,
             closing_peer,
             _cut_when_dropped: cut.drop_guard(),

@@ -2,20 +2,23 @@
 //!
 //! The rules say whose turn is near ([`weir_raft::Group::near`]); this node asks them every few
 //! milliseconds while anybody waits here, and tells the sessions. Nothing depends on a wake: a waiter that
-//! hears none comes back by the clock. So the registry forgets what does not fit, and a session that ends
-//! takes its waiters with it.
+//! hears none comes back by the clock. Who can be told is given longer for that, so a waiter that can be
+//! told no more (its session ended, or there is no room for it here) is said so to the rules: one that
+//! died must not hold up its line.
 
+use crate::batch::SubmitError;
 use crate::limits::{
-    WAKE_INTERVAL, WAKE_LINES_MAX, WAKE_NEAR_MAX, WAKE_REST, WAKE_SPREAD, WAKES_MAX,
+    LOST_AGAIN, LOST_AT_ONCE, WAKE_INTERVAL, WAKE_LINES_MAX, WAKE_NEAR_MAX, WAKE_REST, WAKE_SPREAD,
+    WAKES_MAX,
 };
 use crate::shards::Shards;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use weir_admission::{ShardId, TargetName};
+use weir_admission::{Operation, ShardId, TargetName, Unwake};
 
 /// The waiting line of one target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,19 +50,28 @@ pub struct Wakes {
     registry: Arc<Mutex<Registry>>,
     /// Told when somebody waits again.
     waiting: Arc<Notify>,
+    /// Told when somebody was lost.
+    losing: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Registry {
     waiters: BTreeMap<Seat, Waiter>,
+    /// How many of them were told and have not asked since.
+    called: usize,
+    /// Who can be told no more, at most [`WAKES_MAX`].
+    lost: VecDeque<(ShardId, Box<Unwake>)>,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
 }
 
 struct Waiter {
     session: u64,
-    attempt: u64,
+    /// The ask that waits.
+    unwake: Box<Unwake>,
     since: Instant,
+    /// It was told, and stays until it asks: should its session end first, it never will.
+    called: bool,
 }
 
 struct Session {
@@ -69,17 +81,43 @@ struct Session {
 }
 
 impl Registry {
-    /// Forgets a waiter, and tells whom to wake.
+    /// Forgets a waiter, and tells whom to wake if it was not told yet.
     fn take(&mut self, seat: &Seat) -> Option<(Arc<dyn Waker>, u64)> {
-        let waiter = self.waiters.remove(seat)?;
+        let waiter = self.remove(seat)?;
+        let attempt = waiter.unwake.attempt;
         let session = self.sessions.get_mut(&waiter.session)?;
-        if let Some(seats) = session.waiting.get_mut(&waiter.attempt) {
+        if let Some(seats) = session.waiting.get_mut(&attempt) {
             seats.remove(seat);
             if seats.is_empty() {
-                session.waiting.remove(&waiter.attempt);
+                session.waiting.remove(&attempt);
             }
         }
-        Some((session.waker.clone(), waiter.attempt))
+        (!waiter.called).then(|| (session.waker.clone(), attempt))
+    }
+
+    fn remove(&mut self, seat: &Seat) -> Option<Waiter> {
+        let waiter = self.waiters.remove(seat)?;
+        self.called -= usize::from(waiter.called);
+        Some(waiter)
+    }
+
+    /// Tells whom to wake, if the waiter rested and was not told yet.
+    fn call(&mut self, seat: &Seat, rested: Option<Instant>) -> Option<(Arc<dyn Waker>, u64)> {
+        let waiter = self.waiters.get_mut(seat)?;
+        if waiter.called || rested.is_some_and(|at| waiter.since > at) {
+            return None;
+        }
+        let session = self.sessions.get(&waiter.session)?;
+        waiter.called = true;
+        self.called += 1;
+        Some((session.waker.clone(), waiter.unwake.attempt))
+    }
+
+    /// A waiter can be told no more. One that does not fit comes back late, no worse.
+    fn lose(&mut self, shard: ShardId, unwake: Box<Unwake>) {
+        if self.lost.len() < WAKES_MAX {
+            self.lost.push_back((shard, unwake));
+        }
     }
 
     /// The first line with waiters after another one, in order.
@@ -113,10 +151,7 @@ impl Wakes {
                     line: line.clone(),
                     ticket: *ticket,
                 };
-                let waiter = registry.waiters.get(&seat);
-                if waiter.is_some_and(|waiter| rested.is_none_or(|at| waiter.since <= at)) {
-                    woken.extend(registry.take(&seat));
-                }
+                woken.extend(registry.call(&seat, rested));
             }
         }
         for (waker, attempt) in woken {
@@ -163,6 +198,45 @@ impl Wakes {
         }
     }
 
+    /// Tells the rules of waiters that can be told no more, for as long as the node runs.
+    pub async fn give_up_lost(self, shards: Shards) {
+        loop {
+            self.losing.notified().await;
+            while let Some((shard, operations)) = self.next_lost() {
+                // Who leads the shard now knows nothing of them; whoever lives asks there.
+                let Err(refused) = shards.enqueue(shard, operations, None) else {
+                    continue;
+                };
+                if matches!(refused.error, SubmitError::Overloaded { .. }) {
+                    self.lost_again(shard, refused.operations);
+                    tokio::time::sleep(LOST_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Some waiters of one shard that were lost.
+    fn next_lost(&self) -> Option<(ShardId, Vec<Operation>)> {
+        let mut registry = self.registry();
+        let shard = registry.lost.front()?.0;
+        let mut operations = Vec::new();
+        while operations.len() < LOST_AT_ONCE
+            && let Some((_, unwake)) = registry.lost.pop_front_if(|(of, _)| *of == shard)
+        {
+            operations.push(Operation::Unwake(unwake));
+        }
+        Some((shard, operations))
+    }
+
+    fn lost_again(&self, shard: ShardId, operations: Vec<Operation>) {
+        let mut registry = self.registry();
+        for operation in operations {
+            if let Operation::Unwake(unwake) = operation {
+                registry.lose(shard, unwake);
+            }
+        }
+    }
+
     /// The shard is no longer led here: its waiters hear nothing more and should ask its new leader.
     pub fn moved(&self, shard: ShardId) {
         let woken: Vec<_> = {
@@ -201,9 +275,10 @@ impl Wakes {
         }
     }
 
-    /// Waiters of all sessions.
+    /// Waiters of all sessions that were not told yet.
     pub fn waiting(&self) -> usize {
-        self.registry().waiters.len()
+        let registry = self.registry();
+        registry.waiters.len() - registry.called
     }
 
     /// Sends waiters on whenever this node stops leading their shard, until the groups are gone.
@@ -237,7 +312,7 @@ impl fmt::Debug for Wakes {
     }
 }
 
-/// The waiters of one session. Dropping it forgets them.
+/// The waiters of one session. Dropping it gives them up.
 #[derive(Debug)]
 pub struct Waiters {
     wakes: Wakes,
@@ -245,24 +320,28 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// A call was deferred and waits with that ticket: tell its attempt when its turn is near. One that
-    /// does not fit is never told.
-    pub fn wait(&self, seat: Seat, attempt: u64) {
+    /// A call was deferred and waits with that ticket: tell the attempt of its ask when its turn is near.
+    /// One that does not fit is never told, and given up at once.
+    pub fn wait(&self, seat: Seat, unwake: Box<Unwake>) {
         let mut registry = self.wakes.registry();
         // Whoever asked last for an admission is the one who waits for it.
         registry.take(&seat);
         if registry.waiters.len() >= WAKES_MAX {
+            registry.lose(seat.line.shard, unwake);
+            drop(registry);
+            self.wakes.losing.notify_one();
             return;
         }
         let Some(session) = registry.sessions.get_mut(&self.session) else {
             return;
         };
-        let seats = session.waiting.entry(attempt).or_default();
+        let seats = session.waiting.entry(unwake.attempt).or_default();
         seats.insert(seat.clone());
         let waiter = Waiter {
             session: self.session,
-            attempt,
+            unwake,
             since: Instant::now(),
+            called: false,
         };
         registry.waiters.insert(seat, waiter);
         drop(registry);
@@ -280,13 +359,15 @@ impl Waiters {
         }
     }
 
-    /// How many wait.
+    /// How many wait to be told.
     pub fn count(&self) -> usize {
         let registry = self.wakes.registry();
         let session = registry.sessions.get(&self.session);
-        session.map_or(0, |session| {
-            session.waiting.values().map(BTreeSet::len).sum()
-        })
+        let seats = session
+            .into_iter()
+            .flat_map(|session| session.waiting.values().flatten());
+        let waiters = seats.filter_map(|seat| registry.waiters.get(seat));
+        waiters.filter(|waiter| !waiter.called).count()
     }
 }
 
@@ -295,9 +376,13 @@ impl Drop for Waiters {
         let mut registry = self.wakes.registry();
         if let Some(session) = registry.sessions.remove(&self.session) {
             for seat in session.waiting.into_values().flatten() {
-                registry.waiters.remove(&seat);
+                if let Some(waiter) = registry.remove(&seat) {
+                    registry.lose(seat.line.shard, waiter.unwake);
+                }
             }
         }
+        drop(registry);
+        self.wakes.losing.notify_one();
     }
 }
 

@@ -253,6 +253,21 @@ impl Target {
         }
     }
 
+    /// Notes an earlier time at which a caller is due back.
+    pub(crate) fn bring_due_forward(&mut self, key: AdmissionKey, due: u64) {
+        let Some(admission) = self.admissions.get_mut(key) else {
+            return;
+        };
+        if let Place::Waiting(ticket) = &mut admission.place {
+            ticket.due = due;
+            if ticket.noted > due {
+                self.due.remove(&(ticket.noted, key));
+                ticket.noted = due;
+                self.due.insert((due, key));
+            }
+        }
+    }
+
     /// Takes an admission's ticket away. `finish`: its tenant stands where it stood before, if this was
     /// its last ticket.
     pub(crate) fn detach(&mut self, key: AdmissionKey, finish: bool) -> bool {

@@ -1,7 +1,7 @@
-//! Whose turn is near: for telling those who wait.
+//! Whose turn is near: for telling those who wait, and those who cannot be told any more.
 
 use super::estimate::Charge;
-use super::{Class, Target};
+use super::{AdmissionKey, Class, Place, Target};
 use crate::limits::NEAR_SKIPS_MAX;
 use crate::order::{Sums, Walk};
 
@@ -43,6 +43,39 @@ impl Target {
             ahead.add(&own);
         }
         near
+    }
+
+    /// The caller of an attempt's ask can no longer be told of its turn, so it has to be back by the clock.
+    pub(crate) fn unwake(
+        &mut self,
+        now: u64,
+        key: AdmissionKey,
+        owner: u64,
+        (attempt, ask): (u64, u32),
+    ) {
+        let Some(admission) = self.admissions.get(key) else {
+            return;
+        };
+        let same = (admission.owner, admission.attempt, admission.ask) == (owner, attempt, ask);
+        let Place::Waiting(ticket) = &admission.place else {
+            return;
+        };
+        let Some(class) = self.queue(admission.queue).map(|queue| queue.class) else {
+            return;
+        };
+        if !same || ticket.lapsed {
+            return;
+        }
+        let charge = Charge {
+            units: ticket.units,
+            uncertain: None,
+        };
+        let ahead = self.ahead(class, ticket.key());
+        let start = self.earliest(now, class, &charge, &ahead).start;
+        let due = now.saturating_add(self.due_by_clock(start.saturating_sub(now)));
+        if due < ticket.due {
+            self.bring_due_forward(key, due);
+        }
     }
 
     fn fronts(&self) -> Vec<Front<'_>> {

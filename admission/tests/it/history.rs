@@ -109,6 +109,11 @@ pub(crate) enum Act {
         which: Which,
         stranger: bool,
     },
+    Unwake {
+        who: Who,
+        which: Which,
+        stranger: bool,
+    },
     Extend {
         grant: usize,
     },
@@ -279,6 +284,11 @@ fn act(scope: Scope) -> BoxedStrategy<Act> {
         which,
         stranger,
     });
+    let unwake = (who(), which(), rarely()).prop_map(|(who, which, stranger)| Act::Unwake {
+        who,
+        which,
+        stranger,
+    });
     let extend = (0..8usize).prop_map(|grant| Act::Extend { grant });
     let age = prop_oneof![Just(0), 0..2_000_000u64, 0..700_000_000u64];
     let report = (who(), which(), cost(), age).prop_map(|(who, which, cost, age)| Act::Report {
@@ -296,12 +306,13 @@ fn act(scope: Scope) -> BoxedStrategy<Act> {
     let delete = (0..TARGETS, expect()).prop_map(|(target, expect)| Act::Delete { target, expect });
     match scope {
         Scope::Everything => prop_oneof![
-            30 => ask, 10 => release, 3 => cancel, 1 => extend, 3 => report, 2 => put, 1 => delete
+            30 => ask, 10 => release, 3 => cancel, 3 => unwake, 1 => extend, 3 => report, 2 => put,
+            1 => delete
         ]
         .boxed(),
-        Scope::Exact => {
-            prop_oneof![30 => ask, 10 => release, 3 => cancel, 1 => extend, 1 => put, 1 => delete]
-                .boxed()
-        }
+        Scope::Exact => prop_oneof![
+            30 => ask, 10 => release, 3 => cancel, 3 => unwake, 1 => extend, 1 => put, 1 => delete
+        ]
+        .boxed(),
     }
 }

@@ -226,6 +226,11 @@ impl Model {
             Operation::Extend(extend) => self
                 .known(&extend.target)?
                 .extend(&extend.principal, extend.grant),
+            Operation::Unwake(unwake) => {
+                well_named(&unwake.admission_id)?;
+                self.in_force(&unwake.target)?.unwake(unwake);
+                Ok(Outcome::Unwoken)
+            }
             Operation::Report(report) => {
                 well_named(&report.admission_id)?;
                 self.in_force(&report.target)?.report(report)

@@ -9,7 +9,7 @@ use weir_admission::{
     Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, Deferred, DeletePolicy, DimensionName,
     EnforcedBy, Extend, ExtendOutcome, GrantId, InitialUse, Kind, Limit, LimitName, Operation,
     Outcome, Policy, Principal, Priority, PriorityName, PutPolicy, Rejected, Release, Report,
-    Stamp, State, TargetName, TenantName,
+    Stamp, State, TargetName, TenantName, Unwake,
 };
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
@@ -61,6 +61,7 @@ impl goldenscript::Runner for Script {
                 grant: grant(&args[0].value)?,
             })),
             "cancel" => self.apply(cancel(args)?),
+            "unwake" => self.apply(unwake(args)?),
             "report" => self.apply(report(args)?),
             "show" => self.show(),
             "near" => self.near(),
@@ -148,6 +149,7 @@ fn tell(outcome: &Outcome) -> String {
         Outcome::Extend(extend) => format!("{extend:?}"),
         Outcome::Report(report) => format!("{report:?}"),
         Outcome::Policy(policy) => format!("{policy:?}"),
+        Outcome::Unwoken => "unwoken".into(),
         Outcome::Seeded => "seeded".into(),
         Outcome::Refused(refusal) => format!("refused: {refusal:?}"),
     }
@@ -330,6 +332,17 @@ fn release(args: &[Argument]) -> Result<Operation, Failure> {
 
 fn cancel(args: &[Argument]) -> Result<Operation, Failure> {
     Ok(Operation::Cancel(Box::new(Cancel {
+        target: target(),
+        tenant: TenantName::new(find(args, "tenant").unwrap_or("t"))?,
+        principal: principal(args)?,
+        admission_id: args[0].value.as_bytes().into(),
+        attempt: number(args, "attempt", 1)?,
+        ask: number(args, "ask", 1)?,
+    })))
+}
+
+fn unwake(args: &[Argument]) -> Result<Operation, Failure> {
+    Ok(Operation::Unwake(Box::new(Unwake {
         target: target(),
         tenant: TenantName::new(find(args, "tenant").unwrap_or("t"))?,
         principal: principal(args)?,

@@ -117,6 +117,7 @@ pub(crate) fn gives_back(operation: &Operation) -> bool {
         Operation::Release(_)
         | Operation::Cancel(_)
         | Operation::Extend(_)
+        | Operation::Unwake(_)
         | Operation::Report(_) => true,
         Operation::Admit(_)
         | Operation::PutPolicy(_)

@@ -33,6 +33,12 @@ pub(super) fn stored_bytes(operation: &Operation) -> usize {
                     + cancel.principal.as_str().len()
                     + cancel.admission_id.len()
             }
+            Operation::Unwake(unwake) => {
+                unwake.target.as_str().len()
+                    + unwake.tenant.as_str().len()
+                    + unwake.principal.as_str().len()
+                    + unwake.admission_id.len()
+            }
             Operation::Extend(extend) => {
                 extend.target.as_str().len() + extend.principal.as_str().len()
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use weir_admission::{Principal, TenantName};
 
 /// Remembers what it was told.
 #[derive(Default)]
@@ -32,6 +33,35 @@ fn seat(ticket: u64) -> Seat {
     Seat { line, ticket }
 }
 
+/// The first ask of an attempt.
+fn ask(attempt: u64) -> Box<Unwake> {
+    Box::new(Unwake {
+        target: line(SHARD).target,
+        tenant: TenantName::new("t").unwrap(),
+        principal: Principal::new("anonymous").unwrap(),
+        admission_id: attempt.to_string().into_bytes().into(),
+        attempt,
+        ask: 1,
+    })
+}
+
+/// Attempts that were given up, in the order in which the rules are told.
+fn lost(wakes: &Wakes) -> Vec<u64> {
+    let batches = std::iter::from_fn(|| wakes.next_lost());
+    let all = batches.flat_map(|(shard, batch)| {
+        assert_eq!(shard, SHARD);
+        assert!(batch.len() <= LOST_AT_ONCE);
+        batch
+    });
+    all.map(|operation| {
+        let Operation::Unwake(unwake) = operation else {
+            panic!("{operation:?}")
+        };
+        unwake.attempt
+    })
+    .collect()
+}
+
 /// As the watch would, after everybody has rested.
 async fn turn(wakes: &Wakes, tickets: &[u64]) {
     tokio::time::advance(WAKE_REST).await;
@@ -48,8 +78,8 @@ async fn a_turn_is_told_once_to_the_session_that_waits() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(seat(10), 1);
-    two.wait(seat(20), 1);
+    one.wait(seat(10), ask(1));
+    two.wait(seat(20), ask(1));
     turn(&wakes, &[20]).await;
     turn(&wakes, &[20]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![], vec![(1, NOW)]));
@@ -60,7 +90,7 @@ async fn a_turn_is_told_once_to_the_session_that_waits() {
 async fn who_was_just_told_to_wait_rests_first() {
     let wakes = Wakes::default();
     let (waiters, ear) = session(&wakes);
-    waiters.wait(seat(10), 1);
+    waiters.wait(seat(10), ask(1));
     wakes.due(&line(SHARD), &[10]);
     assert_eq!((ear.heard(), waiters.count()), (vec![], 1));
     tokio::time::advance(WAKE_REST).await;
@@ -76,7 +106,7 @@ fn lines_take_turns() {
     for shard in [3, 1, 2] {
         for ticket in 0..3 {
             let line = at(shard);
-            waiters.wait(Seat { line, ticket }, ticket);
+            waiters.wait(Seat { line, ticket }, ask(ticket));
         }
     }
     assert_eq!(wakes.lines(None, 2), [at(1), at(2)]);
@@ -91,10 +121,10 @@ async fn the_last_ask_of_an_admission_is_the_one_that_waits() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(seat(10), 1);
-    one.wait(seat(10), 1);
+    one.wait(seat(10), ask(1));
+    one.wait(seat(10), ask(1));
     assert_eq!(one.count(), 1);
-    two.wait(seat(10), 2);
+    two.wait(seat(10), ask(2));
     assert_eq!((one.count(), two.count()), (0, 1));
     turn(&wakes, &[10]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![], vec![(2, NOW)]));
@@ -105,15 +135,60 @@ async fn who_is_granted_or_gone_is_not_told() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(seat(10), 1);
-    one.wait(seat(11), 2);
-    two.wait(seat(20), 1);
+    one.wait(seat(10), ask(1));
+    one.wait(seat(11), ask(2));
+    two.wait(seat(20), ask(1));
     one.done(1);
     one.done(7);
     drop(two);
     assert_eq!((one.count(), wakes.waiting()), (1, 1));
     turn(&wakes, &[10, 20, 11]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![(2, NOW)], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_a_session_that_ends_is_given_up_told_or_not() {
+    let wakes = Wakes::default();
+    let (one, _ear) = session(&wakes);
+    for attempt in 1..=4 {
+        one.wait(seat(attempt), ask(attempt));
+    }
+    turn(&wakes, &[1, 2]).await;
+    // The first one asked again and was granted, the third was cancelled.
+    one.done(1);
+    one.done(3);
+    assert_eq!(lost(&wakes), [0; 0]);
+    drop(one);
+    assert_eq!(lost(&wakes), [2, 4]);
+    assert_eq!(lost(&wakes), [0; 0]);
+}
+
+#[test]
+fn who_asks_in_another_session_is_not_given_up_with_the_first() {
+    let wakes = Wakes::default();
+    let ((one, _), (two, _)) = (session(&wakes), session(&wakes));
+    one.wait(seat(10), ask(1));
+    two.wait(seat(10), ask(1));
+    drop(one);
+    assert_eq!(lost(&wakes), [0; 0]);
+    drop(two);
+    assert_eq!(lost(&wakes), [1]);
+}
+
+#[test]
+fn what_finds_no_room_is_given_up_later() {
+    let wakes = Wakes::default();
+    let (one, _ear) = session(&wakes);
+    let many = 2 * LOST_AT_ONCE as u64 + 1;
+    for attempt in 1..=many {
+        one.wait(seat(attempt), ask(attempt));
+    }
+    drop(one);
+    let (shard, refused) = wakes.next_lost().unwrap();
+    wakes.lost_again(shard, refused);
+    let mut all = lost(&wakes);
+    all.sort_unstable();
+    assert_eq!(all, (1..=many).collect::<Vec<_>>());
 }
 
 #[test]
@@ -126,10 +201,10 @@ fn waiters_of_a_shard_that_moved_are_sent_on_spread_out() {
             line: elsewhere,
             ticket: 10,
         },
-        1,
+        ask(1),
     );
-    waiters.wait(seat(11), 2);
-    waiters.wait(seat(12), 3);
+    waiters.wait(seat(11), ask(2));
+    waiters.wait(seat(12), ask(3));
     wakes.moved(SHARD);
     assert_eq!(ear.heard(), [(2, WAKE_SPREAD), (3, WAKE_SPREAD)]);
     assert_eq!(waiters.count(), 1);
@@ -140,9 +215,10 @@ async fn a_full_registry_leaves_further_ones_to_the_clock() {
     let wakes = Wakes::default();
     let (waiters, ear) = session(&wakes);
     for ticket in 0..=WAKES_MAX as u64 {
-        waiters.wait(seat(ticket), 1 + ticket);
+        waiters.wait(seat(ticket), ask(1 + ticket));
     }
     assert_eq!(wakes.waiting(), WAKES_MAX);
+    assert_eq!(lost(&wakes), [1 + WAKES_MAX as u64]);
     turn(&wakes, &[WAKES_MAX as u64, 0]).await;
     assert_eq!(ear.heard(), [(1, NOW)]);
 }
@@ -174,7 +250,7 @@ proptest! {
         let mut sessions: Vec<_> = (0..3).map(|_| session(&wakes).0).collect();
         for step in steps {
             match step {
-                Step::Wait(at, key, attempt) => sessions[at].wait(seat(key), attempt),
+                Step::Wait(at, key, attempt) => sessions[at].wait(seat(key), ask(attempt)),
                 Step::Done(at, attempt) => sessions[at].done(attempt),
                 Step::Due(key) => runtime.block_on(turn(&wakes, &[key])),
                 Step::End(at) => sessions[at] = session(&wakes).0,

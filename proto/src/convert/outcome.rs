@@ -14,6 +14,7 @@ pub(super) fn error(outcome: Outcome, target: &TargetName, amounts: &str) -> Wir
         Outcome::Extend(_) => "an extension",
         Outcome::Report(_) => "a report",
         Outcome::Policy(_) => "a change of policy",
+        Outcome::Unwoken => "a wake taken back",
         Outcome::Seeded => "a seed",
     };
     WireError::new(

@@ -83,6 +83,7 @@ pub fn answer(outcome: Outcome, target: &TargetName) -> Result<v1::ReportStatus,
         | Outcome::Cancel(_)
         | Outcome::Extend(_)
         | Outcome::Policy(_)
+        | Outcome::Unwoken
         | Outcome::Seeded => return Err(outcome::error(outcome, target, "actual")),
     };
     Ok(match outcome {

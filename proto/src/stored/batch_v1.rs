@@ -11,7 +11,7 @@ use super::{amounts_v1, policy_v1};
 use weir_admission::limits::ADMISSION_ID_BYTES_MAX;
 use weir_admission::{
     Admit, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, PutPolicy, Release,
-    Report,
+    Report, Unwake,
 };
 
 const ADMIT: u32 = 0;
@@ -22,6 +22,7 @@ const REPORT: u32 = 4;
 const PUT_POLICY: u32 = 5;
 const DELETE_POLICY: u32 = 6;
 const SEED: u32 = 7;
+const UNWAKE: u32 = 8;
 
 const OK: u32 = 0;
 const THROTTLED: u32 = 1;
@@ -35,6 +36,7 @@ pub(super) fn write(w: &mut Writer, operation: &Operation) -> Result<(), Fault> 
         Operation::Release(release) => write_release(w, release),
         Operation::Cancel(cancel) => write_cancel(w, cancel)?,
         Operation::Extend(extend) => write_extend(w, extend),
+        Operation::Unwake(unwake) => write_unwake(w, unwake)?,
         Operation::Report(report) => write_report(w, report)?,
         Operation::PutPolicy(put) => write_put(w, put)?,
         Operation::DeletePolicy(delete) => write_delete(w, delete),
@@ -57,6 +59,7 @@ pub(super) fn read(r: &mut Reader<'_>, names: &mut Names) -> Result<Operation, F
         PUT_POLICY => Operation::PutPolicy(Box::new(read_put(r, names)?)),
         DELETE_POLICY => Operation::DeletePolicy(read_delete(r, names)?),
         SEED => Operation::Seed(r.array()?),
+        UNWAKE => Operation::Unwake(Box::new(read_unwake(r, names)?)),
         _ => return Err(Fault::malformed("kind", "is no kind of operation")),
     })
 }
@@ -150,6 +153,28 @@ fn write_cancel(w: &mut Writer, cancel: &Cancel) -> Result<(), Fault> {
 
 fn read_cancel(r: &mut Reader<'_>, names: &mut Names) -> Result<Cancel, Fault> {
     Ok(Cancel {
+        target: names.targets.read(r, "target")?,
+        tenant: names.tenants.read(r, "tenant")?,
+        principal: names.principals.read(r, "principal")?,
+        admission_id: checked_id(r.bytes("admission_id")?)?.into(),
+        attempt: r.u64("attempt")?,
+        ask: r.u32("ask")?,
+    })
+}
+
+fn write_unwake(w: &mut Writer, unwake: &Unwake) -> Result<(), Fault> {
+    w.u32(UNWAKE);
+    w.text(unwake.target.as_str());
+    w.text(unwake.tenant.as_str());
+    w.text(unwake.principal.as_str());
+    w.bytes(checked_id(&unwake.admission_id)?);
+    w.u64(unwake.attempt);
+    w.u32(unwake.ask);
+    Ok(())
+}
+
+fn read_unwake(r: &mut Reader<'_>, names: &mut Names) -> Result<Unwake, Fault> {
+    Ok(Unwake {
         target: names.targets.read(r, "target")?,
         tenant: names.tenants.read(r, "tenant")?,
         principal: names.principals.read(r, "principal")?,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use weir_admission::{
     Admit, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, EnforcedBy, Estimate, Extend,
     GrantId, Headroom, InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal, Priority,
-    PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName,
+    PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName, Unwake,
 };
 
 /// One stored batch.
@@ -56,6 +56,7 @@ pub(crate) fn batches_v1() -> Vec<Fixture> {
         ),
         batch("seed", 1 << 60, vec![Operation::Seed(*b"0123456789abcdef")]),
         batch("mixed", 11, mixed()),
+        batch("unwake", 12, vec![Operation::Unwake(Box::new(unwake()))]),
     ]
 }
 
@@ -155,6 +156,25 @@ fn release(outcome: CallOutcome) -> Release {
         },
         actual: amounts(&[("tokens", 1 << 46)]),
         outcome,
+    }
+}
+
+fn unwake() -> Unwake {
+    let Cancel {
+        target,
+        tenant,
+        principal,
+        admission_id,
+        attempt,
+        ask,
+    } = cancel();
+    Unwake {
+        target,
+        tenant,
+        principal,
+        admission_id,
+        attempt,
+        ask,
     }
 }
 

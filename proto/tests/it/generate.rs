@@ -10,7 +10,7 @@ use weir_admission::limits::{
 use weir_admission::{
     Admit, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, EnforcedBy, Estimate, Extend,
     GrantId, Headroom, InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal, Priority,
-    PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName,
+    PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName, Unwake,
 };
 
 /// A text that is a valid name: short or long, plain or not.
@@ -316,12 +316,24 @@ pub(crate) fn delete_policy() -> impl Strategy<Value = DeletePolicy> {
     })
 }
 
+pub(crate) fn unwake() -> impl Strategy<Value = Unwake> {
+    cancel().prop_map(|cancel| Unwake {
+        target: cancel.target,
+        tenant: cancel.tenant,
+        principal: cancel.principal,
+        admission_id: cancel.admission_id,
+        attempt: cancel.attempt,
+        ask: cancel.ask,
+    })
+}
+
 pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         admit().prop_map(|admit| Operation::Admit(Box::new(admit))),
         release().prop_map(|release| Operation::Release(Box::new(release))),
         cancel().prop_map(|cancel| Operation::Cancel(Box::new(cancel))),
         extend().prop_map(Operation::Extend),
+        unwake().prop_map(|unwake| Operation::Unwake(Box::new(unwake))),
         report().prop_map(|report| Operation::Report(Box::new(report))),
         put_policy().prop_map(|put| Operation::PutPolicy(Box::new(put))),
         delete_policy().prop_map(Operation::DeletePolicy),

@@ -362,7 +362,7 @@ fn bytes_that_are_no_encoding_name_their_field() {
         "batch is malformed: operations[0].wake is neither 0 nor 1"
     );
     let mut bytes = batch();
-    bytes[3] = 8;
+    bytes[3] = 9;
     assert_eq!(
         said(decode_batch(&bytes).unwrap_err()),
         "batch is malformed: operations[0].kind is no kind of operation"

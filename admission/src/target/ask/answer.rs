@@ -69,12 +69,15 @@ impl Target {
                 .saturating_mul(2)
                 .saturating_add(WAKE_PATIENCE)
                 .min(RETRY_IN_MAX),
-            Return::Wake | Return::Clock => {
-                let half = horizon.checked_div(2).unwrap_or(0);
-                wait.saturating_sub(half.saturating_add(self.lateness))
-                    .clamp(RETRY_IN_MIN, RETRY_IN_MAX)
-            }
+            Return::Wake | Return::Clock => self.due_by_clock(wait),
         }
+    }
+
+    /// When a caller has to be back that only has a clock: a little before its slot, and callers are late.
+    pub(crate) fn due_by_clock(&self, wait: Micros) -> Micros {
+        let half = self.horizon().checked_div(2).unwrap_or(0);
+        wait.saturating_sub(half.saturating_add(self.lateness))
+            .clamp(RETRY_IN_MIN, RETRY_IN_MAX)
     }
 
     /// A caller this late blocks nobody.

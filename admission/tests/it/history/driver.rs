@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_admission::{
     Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation,
     Outcome, Policy, Principal, PriorityName, PutPolicy, Release, Report, Stamp, State, TargetName,
+    Unwake,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -114,17 +115,12 @@ impl<'a> Driver<'a> {
                 who,
                 which,
                 stranger,
-            } => {
-                let (attempt, ask) = self.number(*who, *which);
-                Operation::Cancel(Box::new(Cancel {
-                    target: target(who.target),
-                    tenant: tenant(who.tenant),
-                    principal: principal(*stranger),
-                    admission_id: id(*who),
-                    attempt,
-                    ask,
-                }))
-            }
+            } => self.cancel(*who, *which, *stranger),
+            Act::Unwake {
+                who,
+                which,
+                stranger,
+            } => self.unwake(*who, *which, *stranger),
             Act::Extend { grant } => {
                 let (target, grant, _) = self.grant(*grant)?;
                 Operation::Extend(Extend {
@@ -169,6 +165,30 @@ impl<'a> Driver<'a> {
                 expected_version: *expect,
             }),
         })
+    }
+
+    fn cancel(&mut self, who: Who, which: Which, stranger: bool) -> Operation {
+        let (attempt, ask) = self.number(who, which);
+        Operation::Cancel(Box::new(Cancel {
+            target: target(who.target),
+            tenant: tenant(who.tenant),
+            principal: principal(stranger),
+            admission_id: id(who),
+            attempt,
+            ask,
+        }))
+    }
+
+    fn unwake(&mut self, who: Who, which: Which, stranger: bool) -> Operation {
+        let (attempt, ask) = self.number(who, which);
+        Operation::Unwake(Box::new(Unwake {
+            target: target(who.target),
+            tenant: tenant(who.tenant),
+            principal: principal(stranger),
+            admission_id: id(who),
+            attempt,
+            ask,
+        }))
     }
 
     fn put(&self, place: usize, policy: Policy, expected_version: Option<u64>) -> Operation {

@@ -39,6 +39,15 @@ fn told(operation: &Operation) -> String {
             cancel.ask,
             cancel.principal
         ),
+        Operation::Unwake(unwake) => format!(
+            "unwake {} {}/{} attempt {} ask {} by {}",
+            unwake.target,
+            unwake.tenant,
+            String::from_utf8_lossy(&unwake.admission_id),
+            unwake.attempt,
+            unwake.ask,
+            unwake.principal
+        ),
         Operation::Extend(extend) => format!("extend {} {:?}", extend.target, extend.grant),
         Operation::Report(report) => format!(
             "report {} {}/{} {} attempt {} {} us ago{}",

@@ -68,6 +68,7 @@ impl Fleet {
                     Operation::Admit(_)
                     | Operation::Cancel(_)
                     | Operation::Extend(_)
+                    | Operation::Unwake(_)
                     | Operation::Report(_)
                     | Operation::Seed(_) => {}
                 }

@@ -106,6 +106,9 @@ fn is_named(entries: &[Entry], admit: &Admit, grant: GrantId) -> bool {
         Operation::Cancel(other) => {
             other.admission_id == admit.admission_id && other.tenant == admit.tenant
         }
+        Operation::Unwake(other) => {
+            other.admission_id == admit.admission_id && other.tenant == admit.tenant
+        }
         Operation::Release(other) => other.grant == grant,
         Operation::Extend(other) => other.grant == grant,
         Operation::Report(_)

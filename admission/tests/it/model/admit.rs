@@ -5,7 +5,7 @@ use super::order::{Ahead, Slot};
 use super::{Call, CallName, Charge, Grant, Holds, Queue, QueueName, Record, Target, Ticket, of};
 use weir_admission::{
     Admit, AdmitOutcome, Admitted, Amounts, Deferred, Estimate, GrantId, Outcome, Policy, Refusal,
-    Rejected,
+    Rejected, Unwake,
 };
 
 /// An ask with its names looked up.
@@ -117,6 +117,33 @@ impl Target {
                 }
                 Some(_) | None => AdmitOutcome::Rejected(Rejected::Stale),
             },
+        }
+    }
+
+    /// From now on the caller of that ask comes back by the clock alone.
+    pub(super) fn unwake(&mut self, unwake: &Unwake) {
+        let name = (unwake.tenant.clone(), unwake.admission_id.clone());
+        let Some(call) = self.calls.get(&name) else {
+            return;
+        };
+        let asked = (&call.owner, call.attempt, call.ask);
+        let (Some(ticket), Some(queue)) = (call.ticket(), call.queue.clone()) else {
+            return;
+        };
+        let Some(class) = self.class(&queue.1) else {
+            return;
+        };
+        if asked != (&unwake.principal, unwake.attempt, unwake.ask) || ticket.lapsed {
+            return;
+        }
+        let charge = Charge::exact(ticket.units.clone());
+        let ahead = self.ahead(class, (ticket.tag, ticket.serial));
+        let slot = self.earliest(class, &charge, &ahead);
+        let due = self.now + self.deferred(slot, &ahead, None).retry_in;
+        if let Some(call) = self.calls.get_mut(&name)
+            && let Holds::Ticket(ticket) = &mut call.holds
+        {
+            ticket.due = ticket.due.min(due);
         }
     }
 

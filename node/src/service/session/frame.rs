@@ -9,8 +9,8 @@ use crate::wakes::{Line, Seat, Waiters};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::{
-    AdmitOutcome, CallOutcome, Operation, Outcome, Principal, PriorityName, ReleaseOutcome,
-    ShardId, TargetName,
+    Admit, AdmitOutcome, CallOutcome, Operation, Outcome, Principal, PriorityName, ReleaseOutcome,
+    ShardId, TargetName, Unwake,
 };
 use weir_proto::convert::Caller;
 use weir_proto::convert::session::{Kind, answer, read_operation};
@@ -30,8 +30,8 @@ pub(super) struct Asked {
 enum What {
     Admit {
         priority: PriorityName,
-        attempt: u64,
-        wake: bool,
+        /// The name of an ask whose caller is told of its turn.
+        wake: Option<Box<Unwake>>,
     },
     Release {
         throttled: bool,
@@ -236,8 +236,7 @@ impl Asked {
             Operation::Admit(admit) => {
                 let what = What::Admit {
                     priority: admit.priority.clone(),
-                    attempt: admit.attempt,
-                    wake: admit.wake,
+                    wake: admit.wake.then(|| Box::new(name_of(admit))),
                 };
                 (&admit.target, what)
             }
@@ -251,7 +250,10 @@ impl Asked {
             }
             Operation::Extend(extend) => (&extend.target, What::Extend),
             Operation::Report(report) => (&report.target, What::Report),
-            Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => {
+            Operation::Unwake(_)
+            | Operation::PutPolicy(_)
+            | Operation::DeletePolicy(_)
+            | Operation::Seed(_) => {
                 return None;
             }
         };
@@ -284,9 +286,9 @@ pub(super) fn answers(
     };
     let after = arrived.elapsed();
     let told = asked.into_iter().zip(outcomes);
-    told.map(|(asked, outcome)| {
+    told.map(|(mut asked, outcome)| {
         count(context, &asked, &outcome, after, last);
-        note_waiter(waiters, shard, &asked, &outcome);
+        note_waiter(waiters, shard, &mut asked, &outcome);
         match answer(asked.what.kind(), outcome, &asked.target, shard) {
             Ok(answer) => wire::SessionAnswer {
                 sequence: asked.sequence,
@@ -298,28 +300,36 @@ pub(super) fn answers(
     .collect()
 }
 
+fn name_of(admit: &Admit) -> Unwake {
+    Unwake {
+        target: admit.target.clone(),
+        tenant: admit.tenant.clone(),
+        principal: admit.principal.clone(),
+        admission_id: admit.admission_id.clone(),
+        attempt: admit.attempt,
+        ask: admit.ask,
+    }
+}
+
 /// Notes who waits from now on to be told of its turn, and who waits no longer.
-fn note_waiter(waiters: &Waiters, shard: ShardId, asked: &Asked, outcome: &Outcome) {
-    match (&asked.what, outcome) {
-        (What::Admit { attempt, wake, .. }, Outcome::Admit(AdmitOutcome::Deferred(deferred))) => {
-            if let Some(ticket) = deferred.ticket.filter(|_| *wake) {
+fn note_waiter(waiters: &Waiters, shard: ShardId, asked: &mut Asked, outcome: &Outcome) {
+    match &mut asked.what {
+        What::Admit { wake, .. } => {
+            let Some(unwake) = wake.take() else { return };
+            if let Outcome::Admit(AdmitOutcome::Deferred(deferred)) = outcome
+                && let Some(ticket) = deferred.ticket
+            {
                 let line = Line {
                     shard,
                     target: asked.target.clone(),
                 };
-                waiters.wait(Seat { line, ticket }, *attempt);
+                waiters.wait(Seat { line, ticket }, unwake);
+            } else {
+                waiters.done(unwake.attempt);
             }
         }
-        (
-            What::Admit {
-                attempt,
-                wake: true,
-                ..
-            }
-            | What::Cancel { attempt },
-            _,
-        ) => waiters.done(*attempt),
-        (What::Admit { .. } | What::Release { .. } | What::Extend | What::Report, _) => {}
+        What::Cancel { attempt } => waiters.done(*attempt),
+        What::Release { .. } | What::Extend | What::Report => {}
     }
 }
 
