@@ -17,5 +17,6 @@ mod laws;
 mod make;
 mod model;
 mod near;
+mod pitfalls;
 mod scripts;
 mod totality;
