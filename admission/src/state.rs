@@ -5,9 +5,9 @@ use crate::hash::{Fold, keyed, sip128};
 use crate::limits::{ADMISSION_ID_BYTES_MAX, CALLER_DURATION_MAX, DIMENSIONS_MAX, TARGETS_MAX};
 use crate::target::{Ask, Bounds, Known, Target, Ungated, Units};
 use crate::{
-    Admit, AdmitOutcome, Amounts, Cancel, DeletePolicy, Explanation, Extend, GrantId, Operation,
-    Outcome, PolicyOutcome, PolicyVersion, Principal, PriorityName, PutPolicy, Refusal, Release,
-    Report, Stamp, TargetName, TargetView, TenantName, Unwake,
+    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, DeletePolicy, Explanation, Extend, GrantId,
+    Operation, Outcome, PolicyOutcome, PolicyVersion, Principal, PriorityName, PutPolicy, Refusal,
+    Release, Report, Settlement, Stamp, TargetName, TargetView, TenantName, Unwake,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,6 +127,42 @@ impl State {
             .ok_or(Refusal::TargetUnknown)?;
         let ask = ask_of(target, self.secret(), admit)?;
         Ok(target.explain(self.now.as_micros(), &ask))
+    }
+
+    /// What an operation changes in the charge of a grant that was given before, if it is applied next and its
+    /// answer says that it ended that grant or took it back: a release that was applied, a cancel that
+    /// refunded, a report that settled, an ask that was granted, deferred or (but as stale or in conflict)
+    /// rejected anew. Changes nothing.
+    pub fn settlement(&self, operation: &Operation) -> Option<Settlement> {
+        let secret = self.secret();
+        match operation {
+            Operation::Admit(ask) if ask.ask > 1 && !ask.dry_run => {
+                let key = admission_key(secret, &ask.tenant, &ask.admission_id);
+                self.targets.get(&ask.target)?.refund_of(key, ask.attempt)
+            }
+            Operation::Cancel(cancel) => {
+                let key = admission_key(secret, &cancel.tenant, &cancel.admission_id);
+                let target = self.targets.get(&cancel.target)?;
+                target.refund_of(key, cancel.attempt)
+            }
+            Operation::Release(release) => {
+                let target = self.targets.get(&release.target)?;
+                let known = settled(target, &release.actual);
+                target.settlement_of(release.grant, &known, release.outcome)
+            }
+            Operation::Report(report) => {
+                let target = self.targets.get(&report.target)?;
+                let key = admission_key(secret, &report.tenant, &report.admission_id);
+                let grant = target.granted(key, report.attempt)?;
+                let known = settled(target, &report.actual);
+                target.settlement_of(grant, &known, CallOutcome::Ok)
+            }
+            Operation::Admit(_)
+            | Operation::Extend(_)
+            | Operation::PutPolicy(_)
+            | Operation::DeletePolicy(_)
+            | Operation::Seed(_) => None,
+        }
     }
 
     /// Canonical bytes: equal states give equal bytes.

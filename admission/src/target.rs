@@ -6,6 +6,7 @@
 //! - a live grant is charged in every meter of its dimensions exactly once;
 //! - `tickets` and the counts in the queues are the numbers of waiting admissions and live grants.
 
+mod account;
 mod admission;
 mod ask;
 mod check;

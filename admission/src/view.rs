@@ -2,6 +2,7 @@
 
 use crate::{
     AdmitOutcome, DimensionName, LimitName, Micros, Policy, Principal, PriorityName, TargetName,
+    TenantName,
 };
 
 /// A target's policy and use at one moment. Counts of tenants, grants and tickets may include what ended by
@@ -118,4 +119,15 @@ pub struct PriorityAhead {
     pub ahead: u64,
     /// Their dominant share, in nanoseconds of cap time.
     pub share_ns: u64,
+}
+
+/// What an operation would change in what is charged, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Who the grant is counted against.
+    pub tenant: TenantName,
+    /// Its priority.
+    pub priority: PriorityName,
+    /// Units more, or fewer, in each dimension that changes.
+    pub change: Vec<(DimensionName, i64)>,
 }

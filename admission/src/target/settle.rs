@@ -332,7 +332,12 @@ impl Target {
 }
 
 /// What a grant cost in the end. `counts`: the provider counts what it refuses.
-fn settled_units(grant: &Grant, known: &Known, outcome: CallOutcome, counts: bool) -> Units {
+pub(super) fn settled_units(
+    grant: &Grant,
+    known: &Known,
+    outcome: CallOutcome,
+    counts: bool,
+) -> Units {
     match outcome {
         CallOutcome::Ok | CallOutcome::Failed => std::array::from_fn(|slot| {
             known

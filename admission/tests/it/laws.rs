@@ -5,6 +5,7 @@ mod lapse;
 mod nothing;
 mod replay;
 mod served;
+mod settlements;
 mod shares;
 
 use weir_admission::{Extend, GrantId, Operation, Principal, TargetName};

@@ -1,0 +1,54 @@
+//! What an operation would change in what is charged: read before it is applied, for those who count use.
+
+use super::settle::settled_units;
+use super::{AdmissionKey, Grant, GrantRecord, Known, Place, Target, Units, at};
+use crate::{CallOutcome, GrantId, Settlement};
+
+impl Target {
+    /// What a release would change.
+    pub(crate) fn settlement_of(
+        &self,
+        id: GrantId,
+        known: &Known,
+        outcome: CallOutcome,
+    ) -> Option<Settlement> {
+        let grant = self.grants.get(&id).and_then(GrantRecord::live)?;
+        let counts = self
+            .policy
+            .as_ref()
+            .is_none_or(|policy| policy.rejected_counts);
+        self.settlement(grant, &settled_units(grant, known, outcome, counts))
+    }
+
+    /// What taking back the grant of an attempt would change.
+    pub(crate) fn refund_of(&self, key: AdmissionKey, attempt: u64) -> Option<Settlement> {
+        let grant = self.granted(key, attempt)?;
+        let grant = self.grants.get(&grant).and_then(GrantRecord::live)?;
+        self.settlement(grant, &Units::default())
+    }
+
+    /// The grant that an attempt was given.
+    pub(crate) fn granted(&self, key: AdmissionKey, attempt: u64) -> Option<GrantId> {
+        let admission = self.admissions.get(key)?;
+        match admission.place {
+            Place::Granted(id) if admission.attempt == attempt => Some(id),
+            Place::Granted(_) | Place::Nothing | Place::Waiting(_) | Place::Reported => None,
+        }
+    }
+
+    fn settlement(&self, grant: &Grant, units: &Units) -> Option<Settlement> {
+        let queue = self.queue(grant.queue)?;
+        let slots = self.slots.iter().enumerate();
+        let change = slots.filter_map(|(slot, dimension)| {
+            let units = i64::try_from(at(units, slot)).unwrap_or(i64::MAX);
+            let charged = i64::try_from(at(&grant.units, slot)).unwrap_or(i64::MAX);
+            let change = units.saturating_sub(charged);
+            Some((dimension.clone()?, change)).filter(|_| change != 0)
+        });
+        Some(Settlement {
+            tenant: queue.tenant.clone(),
+            priority: queue.priority.clone(),
+            change: change.collect(),
+        })
+    }
+}
