@@ -5,10 +5,11 @@ use prost::Message;
 use std::path::PathBuf;
 
 const SCHEMA: &str = "schema";
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "weir/v1/admission.proto",
     "weir/v1/targets.proto",
     "weir/v1/cluster.proto",
+    "weir/v1/history.proto",
     "weir/v1/session.proto",
     "weir/peer/v1/peer.proto",
 ];

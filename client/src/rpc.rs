@@ -8,7 +8,8 @@ use weir_proto::v1::session_answer::Answer;
 use weir_proto::v1::session_operation::Operation;
 use weir_proto::v1::{
     self, admission_service_client::AdmissionServiceClient,
-    cluster_service_client::ClusterServiceClient, targets_service_client::TargetsServiceClient,
+    cluster_service_client::ClusterServiceClient, history_service_client::HistoryServiceClient,
+    targets_service_client::TargetsServiceClient,
 };
 
 /// A request that knows its service, its method and its answer.
@@ -98,4 +99,5 @@ rpc! {
     ClusterServiceClient.routes(RoutesRequest) -> RoutesResponse, commits false;
     ClusterServiceClient.status(StatusRequest) -> StatusResponse, commits false;
     ClusterServiceClient.transfer(TransferRequest) -> TransferResponse, commits false;
+    HistoryServiceClient.read_history(ReadHistoryRequest) -> ReadHistoryResponse, commits false;
 }

@@ -19,6 +19,10 @@ pub const VIOLATIONS_MAX: usize = 16;
 pub const VIOLATION_TEXT_BYTES_MAX: usize = 192;
 /// Bytes of a label's value: a model or region name.
 pub const LABEL_VALUE_BYTES_MAX: usize = NAME_BYTES_MAX;
+/// Steps of one read of the history of use: a day of minutes.
+pub const HISTORY_STEPS_MAX: u64 = 1440;
+/// Points of one answer to such a read, in all steps together: a few megabytes.
+pub const HISTORY_POINTS_MAX: usize = 20_000;
 
 /// Bytes of a stored batch: a full batch of ordinary operations (256 KiB) and one policy with every
 /// tenant named.

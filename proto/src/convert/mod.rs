@@ -11,6 +11,7 @@ pub mod explain;
 pub mod extend;
 mod fields;
 mod grant;
+pub mod history;
 mod labels;
 mod outcome;
 pub mod policy;

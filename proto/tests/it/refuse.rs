@@ -597,6 +597,63 @@ fn looks_and_deletes() {
 }
 
 /// However much is wrong, the answer fits into the trailers that carry it.
+fn history() -> v1::ReadHistoryRequest {
+    v1::ReadHistoryRequest {
+        target: "openai/gpt-5".into(),
+        tenant: "acme".into(),
+        priority: String::new(),
+        from_unix_s: 1_800_000_000,
+        to_unix_s: 1_800_086_400,
+        step_s: 60,
+        by: v1::HistoryBy::Priority.into(),
+    }
+}
+
+#[test]
+fn reads_of_the_history() {
+    #[rustfmt::skip]
+    let cases: &[Case<v1::ReadHistoryRequest>] = &[
+        (|r| r.target.clear(), &["target must not be empty"]),
+        (|r| r.tenant = "a\n".into(), &["tenant must not contain control characters, has one at byte 1"]),
+        (|r| r.priority = "p".repeat(129), &["priority must be at most 128 bytes, has 129"]),
+        (|r| r.from_unix_s += 1, &["from_unix_s must be a multiple of 60"]),
+        (|r| r.to_unix_s = u64::MAX / 60 * 60, &["to_unix_s must be at most 253402300800"]),
+        (|r| r.to_unix_s = r.from_unix_s, &["to_unix_s must be above from_unix_s"]),
+        (|r| r.step_s = 0, &["step_s must be a multiple of 60, at least 60"]),
+        (|r| r.step_s = 90, &["step_s must be a multiple of 60, at least 60"]),
+        (|r| r.to_unix_s += 60, &["step_s must be at least 120: a range has at most 1440 steps"]),
+        (|r| r.by = 9, &["by must be one that this node knows"]),
+        (|r| { r.target.clear(); r.to_unix_s = 1; r.step_s = 1 }, &[
+            "target must not be empty",
+            "to_unix_s must be a multiple of 60",
+            "step_s must be a multiple of 60, at least 60",
+        ]),
+    ];
+    check(
+        &history(),
+        |request, _| convert::history::read(&request),
+        cases,
+    );
+}
+
+#[test]
+fn a_history_of_any_length_has_steps_that_are_long_enough() {
+    for days in [1, 2, 7, 31, 365] {
+        let to_unix_s = history().from_unix_s + days * 86_400;
+        let request = |step_s| v1::ReadHistoryRequest {
+            to_unix_s,
+            step_s,
+            ..history()
+        };
+        assert!(
+            convert::history::read(&request(days * 60)).is_ok(),
+            "{days}"
+        );
+        let short = convert::history::read(&request(days * 60 - 60));
+        assert!(short.is_err(), "{days}");
+    }
+}
+
 #[test]
 fn an_answer_stays_small() {
     let mut request = put();
