@@ -4,6 +4,7 @@ use crate::config::{
     Config, ConfigError, DEFAULT_CONFIG, LogConfig, LogFormat, Overlay, env_overlay, file_overlay,
 };
 use crate::exit::{EXIT_CODES, Exit};
+use crate::history::wall;
 use crate::limits::CONNECTIONS_MAX;
 use crate::listen::{BindError, bind, tcp};
 use crate::server::{Ended, Parts, Server};
@@ -212,6 +213,7 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
         admin: Some(admin),
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),
         clock: Arc::new(MonotonicClock::new()),
+        wall: wall(),
     })
     .await?;
     Ok(server.run(stop).await)

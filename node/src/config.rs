@@ -24,12 +24,17 @@ const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 /// Longest `raft.election_max_ms`.
 const ELECTION_MS_MAX: u64 = 60_000;
 
+/// Longest `history.retention_hours`: 31 days.
+const HISTORY_HOURS_MAX: u32 = 744;
+/// Range of `history.max_mib`.
+const HISTORY_MIB: std::ops::RangeInclusive<u32> = 1..=65_536;
+
 /// Everything a node is told, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// This node.
     pub node: NodeId,
-    /// Directory of log, snapshots and identity.
+    /// Directory of log, snapshots, identity and history of use.
     pub data_dir: PathBuf,
     /// The cluster's name.
     pub cluster: String,
@@ -45,6 +50,8 @@ pub struct Config {
     pub election_min_ms: u64,
     /// Longest election timeout, in milliseconds.
     pub election_max_ms: u64,
+    /// What is kept of the history of use.
+    pub history: HistoryConfig,
     /// How the log is written.
     pub log: LogConfig,
 }
@@ -58,6 +65,25 @@ pub struct Member {
     pub peer: String,
     /// Where metrics and health are read over HTTP.
     pub admin: String,
+}
+
+/// What is kept of the history of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// How long, in hours; 0 keeps none.
+    pub retention_hours: u32,
+    /// How much, in MiB of rows: the oldest ones go first.
+    pub max_mib: u32,
+}
+
+impl Default for HistoryConfig {
+    /// A week, 256 MiB.
+    fn default() -> HistoryConfig {
+        HistoryConfig {
+            retention_hours: 168,
+            max_mib: 256,
+        }
+    }
 }
 
 /// How the log is written.
@@ -120,6 +146,7 @@ impl Config {
         self.check_cluster()?;
         self.check_members()?;
         self.check_raft()?;
+        self.check_history()?;
         EnvFilter::try_new(&self.log.filter)
             .map(|_| ())
             .map_err(|error| ("log.filter".to_owned(), format!("is not a filter: {error}")))
@@ -176,6 +203,21 @@ impl Config {
             check_address(&format!("listen.{kind}"), address)?;
         }
         Ok(())
+    }
+
+    fn check_history(&self) -> Result<(), (String, String)> {
+        let HistoryConfig {
+            retention_hours,
+            max_mib,
+        } = self.history;
+        rule(
+            retention_hours <= HISTORY_HOURS_MAX,
+            "history.retention_hours",
+            || format!("must be 0 to {HISTORY_HOURS_MAX}, is {retention_hours}"),
+        )?;
+        rule(HISTORY_MIB.contains(&max_mib), "history.max_mib", || {
+            format!("must be 1 to 65 536, is {max_mib}")
+        })
     }
 
     fn check_raft(&self) -> Result<(), (String, String)> {

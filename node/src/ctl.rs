@@ -9,16 +9,19 @@ mod diff;
 mod direct;
 mod drain;
 mod error;
+mod history;
 pub mod policy_file;
 mod progress;
 mod show;
 mod watch;
+mod when;
 
 pub use self::error::CtlError;
 
 use self::apply::{ApplyArgs, RollbackArgs};
 use self::args::{AdmitArgs, CancelArgs, ExplainArgs, ReleaseArgs};
 use self::drain::DrainArgs;
+use self::history::HistoryArgs;
 use self::progress::Progress;
 use self::watch::WatchArgs;
 use crate::exit::{EXIT_CODES, Exit};
@@ -75,6 +78,8 @@ enum Command {
     /// Show the targets at work, again and again: rates, lines, use of every cap.
     #[command(visible_alias = "top")]
     Watch(WatchArgs),
+    /// Show use of a target in the past: what was admitted, deferred and used, step by step.
+    History(HistoryArgs),
     /// Remove a target. Its use is remembered for as long as a limit could need it.
     Delete {
         /// Its name.
@@ -152,6 +157,7 @@ async fn answer(args: CtlArgs) -> Result<(String, Exit), CtlError> {
             show::done(form, &format!("target {name:?} is removed"))
         }
         Command::Status => show::status(&client.status().await?, form),
+        Command::History(args) => return history::history(&client, args, form).await,
         Command::Admit(args) => return direct::admit(&client, args, form).await,
         Command::Explain(args) => direct::explain(&client, args, form).await?,
         Command::Release(args) => return direct::release(&client, args, form).await,

@@ -7,7 +7,7 @@ mod node;
 pub use self::command::{DevArgs, run};
 
 use self::node::{NodeError, Running, Sockets};
-use crate::config::{Config, LogConfig, LogFormat, Member};
+use crate::config::{Config, HistoryConfig, LogConfig, LogFormat, Member};
 use crate::limits::STOP_WITHIN;
 use crate::listen::BindError;
 use crate::server::Ended;
@@ -147,6 +147,7 @@ impl Cluster {
                     heartbeat_ms: options.timing.heartbeat_ms,
                     election_min_ms: options.timing.election_min_ms,
                     election_max_ms: options.timing.election_max_ms,
+                    history: HistoryConfig::default(),
                     log: LogConfig {
                         format: LogFormat::Auto,
                         filter: "info".into(),

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod dev;
 pub mod exit;
 pub mod health;
+pub mod history;
 mod http;
 pub mod limits;
 pub mod listen;

@@ -1,7 +1,7 @@
 //! Every bound of a node, with its unit and its reason.
 
 use std::time::Duration;
-use weir_admission::limits::BATCH_OPERATIONS_MAX;
+use weir_admission::limits::{BATCH_OPERATIONS_MAX, DIMENSIONS_MAX};
 use weir_proto::limits::FRAME_OPERATIONS_MAX;
 
 /// Operations of one log entry. An entry costs about a hundred times what an operation costs, so
@@ -121,6 +121,33 @@ pub const CLOSE_WITHIN: Duration = Duration::from_millis(1000);
 /// a scrape stays small.
 pub const METRIC_SERIES_MAX: usize = 1000;
 
+/// Targets, priorities and tenants together that have a row of their own in one minute of the history of use:
+/// some 5 MB. Further ones are counted with their target.
+pub const HISTORY_KEYS_MAX: usize = 8_192;
+/// Targets that have such a row for the rest in one minute, the one for the rest of all included.
+pub const HISTORY_TARGETS_MAX: usize = 1_024;
+/// Dimensions of one row: those of two policies that follow each other in a minute. Further ones are counted
+/// together.
+pub const HISTORY_DIMENSIONS_MAX: usize = 2 * DIMENSIONS_MAX;
+/// Minutes that wait to be written; more are given up from the oldest. With a disk that works there are two.
+pub const HISTORY_MINUTES_MAX: usize = 5;
+/// How often they are written: as much is lost with a crash.
+pub const HISTORY_INTERVAL: Duration = Duration::from_secs(10);
+/// Rows written or removed at once.
+pub const HISTORY_BATCH_MAX: usize = 1_000;
+/// Batches of rows removed in one [`HISTORY_INTERVAL`]: twice what can be counted in it.
+pub const HISTORY_TRIM_BATCHES_MAX: usize = 20;
+/// When a store that does not work is opened again.
+pub const HISTORY_REOPEN: Duration = Duration::from_secs(10);
+/// The same for one that the last life of the node in this process has not let go of yet.
+pub const HISTORY_REOPEN_IN_USE: Duration = Duration::from_millis(200);
+/// Bytes of the store that are held in memory.
+pub const HISTORY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// Reads of the history that wait: operators are few. Further ones are refused at once.
+pub const HISTORY_COMMANDS_MAX: usize = 16;
+/// Part of [`STOP_WITHIN`] for writing the history.
+pub const HISTORY_CLOSE_WITHIN: Duration = Duration::from_millis(500);
+
 const _: () = assert!(SUBMISSION_OPERATIONS_MAX <= ENTRY_OPERATIONS_MAX);
 // A frame that belongs to one shard is one submission.
 const _: () = assert!(FRAME_OPERATIONS_MAX == SUBMISSION_OPERATIONS_MAX);
@@ -131,6 +158,12 @@ const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED);
 const _: () = assert!(QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED > POLICY_MESSAGE_BYTES_MAX);
 const _: () = assert!(DRAIN_LEADS_WITHIN.as_millis() < CALL_DURATION_MAX.as_millis());
 const _: () = assert!(
-    HAND_OVER_WITHIN.as_millis() + DRAIN_WITHIN.as_millis() + CLOSE_WITHIN.as_millis()
+    HAND_OVER_WITHIN.as_millis()
+        + DRAIN_WITHIN.as_millis()
+        + HISTORY_CLOSE_WITHIN.as_millis()
+        + CLOSE_WITHIN.as_millis()
         < STOP_WITHIN.as_millis()
+);
+const _: () = assert!(
+    HISTORY_TRIM_BATCHES_MAX * HISTORY_BATCH_MAX > 2 * (HISTORY_KEYS_MAX + HISTORY_TARGETS_MAX)
 );

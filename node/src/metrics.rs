@@ -50,6 +50,7 @@ pub struct Metrics {
     session_operations: Histogram,
     session_cut_off: Counter,
     batch: BatchMetrics,
+    history: HistoryMetrics,
 }
 
 /// A session counts as open until this is dropped.
@@ -79,6 +80,52 @@ impl BatchMetrics {
     /// An entry was committed and applied this long after it was proposed.
     pub fn committed(&self, after: Duration) {
         self.commit.observe(after.as_secs_f64());
+    }
+}
+
+/// What the history of use tells of itself.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryMetrics {
+    store_up: Gauge,
+    store_bytes: Gauge,
+    store_errors: Counter,
+    store_damaged: Counter,
+    overflow: Counter,
+    lost_rows: Counter,
+}
+
+impl HistoryMetrics {
+    /// Whether the store works, and the bytes of its rows.
+    pub fn store(&self, up: bool, bytes: u64) {
+        self.store_up.set(i64::from(up));
+        self.store_bytes
+            .set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// The store refused to work.
+    pub fn store_error(&self) {
+        self.store_errors.inc();
+    }
+
+    /// A damaged store was put aside.
+    pub fn store_damaged(&self) {
+        self.store_damaged.inc();
+    }
+
+    /// So many things were counted together for want of rows of their own.
+    pub fn overflowed(&self, times: u64) {
+        self.overflow.inc_by(times);
+    }
+
+    /// Whether the store works, and how many were put aside.
+    #[cfg(test)]
+    pub(crate) fn told(&self) -> (bool, u64) {
+        (self.store_up.get() == 1, self.store_damaged.get())
+    }
+
+    /// So many rows were given up.
+    pub fn lost(&self, rows: u64) {
+        self.lost_rows.inc_by(rows);
     }
 }
 
@@ -138,9 +185,11 @@ impl Metrics {
             session_operations: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
             session_cut_off: Counter::default(),
             batch: BatchMetrics::default(),
+            history: HistoryMetrics::default(),
         };
         metrics.register();
         metrics.register_sessions();
+        metrics.register_history();
         metrics
     }
 
@@ -204,6 +253,46 @@ impl Metrics {
             "Sessions ended because their client did not read its answers",
             self.session_cut_off.clone(),
         );
+    }
+
+    fn register_history(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register(
+            "history_store_up",
+            "1 if the history of use is kept on disk",
+            self.history.store_up.clone(),
+        );
+        registry.register_with_unit(
+            "history_store",
+            "Size of the rows of the history of use",
+            Unit::Bytes,
+            self.history.store_bytes.clone(),
+        );
+        registry.register(
+            "history_store_errors",
+            "Times the store of the history of use did not work",
+            self.history.store_errors.clone(),
+        );
+        registry.register(
+            "history_store_damaged",
+            "Times the store of the history of use was damaged and put aside",
+            self.history.store_damaged.clone(),
+        );
+        registry.register(
+            "history_overflow",
+            "Decisions counted under (other) in the history of use",
+            self.history.overflow.clone(),
+        );
+        registry.register(
+            "history_lost_rows",
+            "Rows of the history of use given up because they could not be written",
+            self.history.lost_rows.clone(),
+        );
+    }
+
+    /// What the history of use counts into.
+    pub fn history(&self) -> HistoryMetrics {
+        self.history.clone()
     }
 
     /// Adds values that are read when somebody asks for them.

@@ -6,6 +6,7 @@
 use crate::collect::ShardCollector;
 use crate::config::Config;
 use crate::health::Health;
+use crate::history::{History, Wall};
 use crate::http::{self, AdminConnections};
 use crate::limits::{
     ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, CONNECTIONS_MAX,
@@ -16,6 +17,7 @@ use crate::listen::Incoming;
 use crate::metrics::Metrics;
 use crate::service::admission::Admission;
 use crate::service::cluster::ClusterApi;
+use crate::service::history::HistoryApi;
 use crate::service::session::Sessions;
 use crate::service::targets::Targets;
 use crate::shards::Shards;
@@ -35,6 +37,7 @@ use tonic_health::pb::health_server::HealthServer;
 use weir_proto::limits::FRAME_BYTES_MAX;
 use weir_proto::v1::admission_service_server::AdmissionServiceServer;
 use weir_proto::v1::cluster_service_server::ClusterServiceServer;
+use weir_proto::v1::history_service_server::HistoryServiceServer;
 use weir_proto::v1::session_service_server::SessionServiceServer;
 use weir_proto::v1::targets_service_server::TargetsServiceServer;
 use weir_raft::{Clock, Connector, Failure, Groups, StartError, peer_server};
@@ -52,7 +55,12 @@ pub struct Parts<C, P> {
     pub connector: Connector,
     /// The monotonic clock that cluster time is made of.
     pub clock: Arc<dyn Clock>,
+    /// The wall clock, for the minutes of the history of use.
+    pub wall: Wall,
 }
+
+/// Where the history of use lies in the data directory.
+const HISTORY_DIR: &str = "history";
 
 /// How a node ended.
 #[derive(Debug)]
@@ -82,6 +90,7 @@ where
 pub struct Server {
     shards: Shards,
     health: Health,
+    history: History,
     /// The listener for clients.
     client: AbortOnDropHandle<()>,
     /// The other listeners, and the watchers of health and of waiters.
@@ -101,7 +110,14 @@ impl Server {
         let groups =
             Groups::start(parts.config.raft(), parts.connector.clone(), parts.clock).await?;
         let metrics = Metrics::new();
-        let shards = Shards::start(groups.clone(), parts.config.members.clone(), &metrics);
+        let history = History::start(
+            parts.config.data_dir.join(HISTORY_DIR),
+            parts.config.history,
+            parts.wall,
+            metrics.history(),
+        );
+        let members = parts.config.members.clone();
+        let shards = Shards::start(groups.clone(), members, &metrics, &history.recorder());
         metrics.collect(Box::new(ShardCollector(shards.clone())));
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let health = Health::new(reporter).await;
@@ -116,7 +132,14 @@ impl Server {
             wakes.clone(),
             closing.clone(),
         );
-        let routes = client_routes(health_service, &shards, &metrics, sessions, parts.connector);
+        let routes = client_routes(
+            health_service,
+            &shards,
+            &metrics,
+            sessions,
+            parts.connector,
+            history.clone(),
+        );
         let client = Incoming::new(parts.client, CONNECTIONS_MAX, cut.clone());
         let client = spawn(serve(client_server(), routes, client, closing.clone()));
         let peer = Incoming::new(parts.peer, CONNECTIONS_MAX, cut.clone());
@@ -135,6 +158,7 @@ impl Server {
         Ok(Server {
             shards,
             health,
+            history,
             client,
             _others: [peer, admin, watcher, sender_on, finder, watchman],
             closing,
@@ -178,6 +202,7 @@ impl Server {
             if timeout(DRAIN_WITHIN, self.shards.drain()).await.is_err() {
                 tracing::warn!("some accepted operations got no outcome; their callers were told");
             }
+            self.history.close().await;
             // Clients are told to go, sessions with a goodbye; those that stay have their connections cut at the end.
             self.closing.cancel();
             let _ = timeout(CLOSE_WITHIN, &mut self.client).await;
@@ -238,6 +263,7 @@ fn client_routes(
     metrics: &Metrics,
     sessions: Sessions,
     connector: Connector,
+    history: History,
 ) -> Routes {
     let admission = AdmissionServiceServer::new(Admission::new(shards.clone(), metrics.clone()))
         .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
@@ -247,11 +273,16 @@ fn client_routes(
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let cluster = ClusterServiceServer::new(ClusterApi::new(shards.clone(), connector))
         .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+    let node = shards.identity().node;
+    let history = HistoryServiceServer::new(HistoryApi::new(history, node))
+        .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
     let routes = Routes::new(health)
         .add_service(admission)
         .add_service(sessions)
         .add_service(targets)
-        .add_service(cluster);
+        .add_service(cluster)
+        .add_service(history);
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(weir_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

@@ -4,6 +4,7 @@ pub mod admission;
 pub mod cluster;
 mod deadline;
 mod error;
+pub mod history;
 pub mod session;
 pub mod targets;
 

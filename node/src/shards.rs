@@ -1,22 +1,15 @@
 //! The shards of this node: where operations and reads go, and who answers for what it does not lead.
 
-use crate::batch::{Batcher, Completion, Propose, Refused, SubmitError};
+use crate::batch::{Batcher, Completion, Refused, SubmitError};
 use crate::config::Member;
+use crate::history::{Counted, Recorder};
 use crate::metrics::Metrics;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::time::Instant;
 use weir_admission::{Operation, Outcome, ShardId, State, TargetName, shard_of};
-use weir_raft::{Group, Groups, Identity, NodeId, Pending, ProposeError};
-
-impl Propose for Group {
-    type Pending = Pending;
-
-    async fn propose(&self, batch: Vec<Operation>) -> Result<Pending, ProposeError> {
-        self.submit(batch).await
-    }
-}
+use weir_raft::{Groups, Identity, NodeId};
 
 /// Every shard of this node with its batcher. Cheap to clone.
 #[derive(Clone)]
@@ -27,15 +20,21 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Starts a batcher for each group.
-    pub fn start(groups: Groups, members: BTreeMap<NodeId, Member>, metrics: &Metrics) -> Shards {
+    /// Starts a batcher for each group. What they decide is counted by `recorder`.
+    pub fn start(
+        groups: Groups,
+        members: BTreeMap<NodeId, Member>,
+        metrics: &Metrics,
+        recorder: &Recorder,
+    ) -> Shards {
         let batchers = groups
             .all()
             .map(|group| {
-                (
-                    group.shard(),
-                    Batcher::start(group.clone(), metrics.batch()),
-                )
+                let counted = Counted {
+                    group: group.clone(),
+                    recorder: recorder.clone(),
+                };
+                (group.shard(), Batcher::start(counted, metrics.batch()))
             })
             .collect();
         Shards {

@@ -1,6 +1,6 @@
 //! Reading one source of configuration: a file, an environment variable, flags.
 
-use super::{Config, DEFAULT_CONFIG, LogConfig, LogFormat, Member};
+use super::{Config, DEFAULT_CONFIG, HistoryConfig, LogConfig, LogFormat, Member};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,8 @@ pub struct Overlay {
     pub listen: ListenSection,
     /// Section `raft`.
     pub raft: RaftSection,
+    /// Section `history`.
+    pub history: HistorySection,
     /// Section `log`.
     pub log: LogSection,
     /// Where this comes from, for error messages.
@@ -125,6 +127,16 @@ pub struct RaftSection {
     pub election_min_ms: Option<u64>,
     /// Longest election timeout.
     pub election_max_ms: Option<u64>,
+}
+
+/// Section `history`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HistorySection {
+    /// Hours that are kept.
+    pub retention_hours: Option<u32>,
+    /// MiB that are kept.
+    pub max_mib: Option<u32>,
 }
 
 /// Section `log`.
@@ -214,6 +226,9 @@ impl Overlay {
         replace(&mut self.raft.heartbeat_ms, over.raft.heartbeat_ms);
         replace(&mut self.raft.election_min_ms, over.raft.election_min_ms);
         replace(&mut self.raft.election_max_ms, over.raft.election_max_ms);
+        let history = &mut self.history;
+        replace(&mut history.retention_hours, over.history.retention_hours);
+        replace(&mut history.max_mib, over.history.max_mib);
         replace(&mut self.log.format, over.log.format);
         replace(&mut self.log.filter, over.log.filter);
         self.sources.extend(over.sources);
@@ -245,6 +260,13 @@ impl Overlay {
                 heartbeat_ms: present("raft.heartbeat_ms", self.raft.heartbeat_ms)?,
                 election_min_ms: present("raft.election_min_ms", self.raft.election_min_ms)?,
                 election_max_ms: present("raft.election_max_ms", self.raft.election_max_ms)?,
+                history: HistoryConfig {
+                    retention_hours: present(
+                        "history.retention_hours",
+                        self.history.retention_hours,
+                    )?,
+                    max_mib: present("history.max_mib", self.history.max_mib)?,
+                },
                 log: LogConfig {
                     format: present("log.format", self.log.format)?,
                     filter: present("log.filter", self.log.filter)?,

@@ -51,6 +51,7 @@ fn the_printed_example_shows_every_key() {
     assert_eq!(defaults.heartbeat_ms, timing.heartbeat_ms);
     assert_eq!(defaults.election_min_ms, timing.election_min_ms);
     assert_eq!(defaults.election_max_ms, timing.election_max_ms);
+    assert_eq!(defaults.history, HistoryConfig::default());
     assert_eq!(defaults.shards, 16);
     assert_eq!(defaults.listen.client, "127.0.0.1:7400");
 }
@@ -104,6 +105,8 @@ const MISTAKES: &[Mistake] = &[
     ("[raft]\nheartbeat_ms = 0", &[], &["raft.heartbeat_ms: must be 10 to 10 000, is 0"]),
     ("[raft]\nheartbeat_ms = 300", &[], &["raft.election_min_ms: must be at least twice raft.heartbeat_ms (300), is 400"]),
     ("[raft]\nelection_max_ms = 400", &[], &["raft.election_max_ms: must be above raft.election_min_ms (400), is 400"]),
+    ("[history]\nretention_hours = 745", &[], &["history.retention_hours: must be 0 to 744, is 745"]),
+    ("[history]\nmax_mib = 0", &[], &["history.max_mib: must be 1 to 65 536, is 0"]),
     ("[log]\nfilter = \"a=b=c\"", &[], &["log.filter: is not a filter"]),
     ("", &[("WEIR__NODE__ID", "two")], &["environment variable WEIR__NODE__ID: ", "\"two\""]),
     ("", &[("WEIR__NODE__IDD", "2")], &["variable WEIR__NODE__IDD: ", "unknown field `idd`"]),

@@ -2,7 +2,9 @@
 
 mod decision;
 mod explain;
+mod history;
 mod json;
+mod plot;
 mod policy;
 mod status;
 mod target;
@@ -12,6 +14,8 @@ mod watch;
 
 pub(super) use self::decision::{cancelled, decision, grant_only, released};
 pub(super) use self::explain::explained;
+pub(super) use self::history::history;
+pub(super) use self::plot::{Paper, plot};
 pub(super) use self::policy::{applied, planned, versions};
 pub(super) use self::status::status;
 pub(super) use self::target::{list_exit, target, targets, word};

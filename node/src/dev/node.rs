@@ -4,6 +4,7 @@
 //! In one process this takes a thread and a runtime for each.
 
 use crate::config::{Config, Member};
+use crate::history::wall;
 use crate::limits::STOP_WITHIN;
 use crate::listen::{BindError, bind, tcp};
 use crate::server::{Ended, Parts, Server};
@@ -227,6 +228,7 @@ async fn open(
         admin: Some(sockets.admin),
         connector,
         clock: Arc::new(MonotonicClock::new()),
+        wall: wall(),
     })
     .await
     .map_err(NodeError::Start)

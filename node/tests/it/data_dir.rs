@@ -17,6 +17,7 @@ async fn start_error(config: Config) -> String {
         admin: None,
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),
         clock: Arc::new(MonotonicClock::new()),
+        wall: weir_node::history::wall(),
     })
     .await;
     match started {

@@ -18,3 +18,4 @@ mod overload;
 mod session;
 mod stop;
 mod support;
+mod usage;
