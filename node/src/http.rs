@@ -6,7 +6,7 @@ use crate::listen::{Connection, Incoming, tcp};
 use crate::metrics::Metrics;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
@@ -21,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 /// The media type of [`Metrics::render`].
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+/// The media type of [`Metrics::render_classic`].
+const CLASSIC: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Connections of the admin port, counted and cut like all others.
 pub(crate) struct AdminConnections {
@@ -75,9 +78,18 @@ pub(crate) fn router(metrics: Metrics, readiness: watch::Receiver<Readiness>) ->
         .with_state(Parts { metrics, readiness })
 }
 
-async fn serve_metrics(State(parts): State<Parts>) -> Response {
-    match parts.metrics.render() {
-        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+/// In OpenMetrics for those who ask for it, as Prometheus does.
+async fn serve_metrics(State(parts): State<Parts>, headers: HeaderMap) -> Response {
+    let accepts = headers.get_all(header::ACCEPT).iter();
+    let mut accepts = accepts.filter_map(|accept| accept.to_str().ok());
+    let open = accepts.any(|accept| accept.contains("application/openmetrics-text"));
+    let (media, text) = if open {
+        (OPEN_METRICS, parts.metrics.render())
+    } else {
+        (CLASSIC, parts.metrics.render_classic())
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, media)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

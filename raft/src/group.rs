@@ -148,6 +148,7 @@ impl Group {
             leader: self.inner.leadership.borrow().leader,
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
+            commit_index: metrics.cluster_committed.map_or(0, |id| id.index),
             applied_index: self.inner.replica.peek_at(|applied, _| applied),
         }
     }

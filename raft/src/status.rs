@@ -41,6 +41,8 @@ pub struct Positions {
     pub term: u64,
     /// Index of the last log entry; 0 if none.
     pub last_log_index: u64,
+    /// Index of the last entry that this node knows a quorum to have; 0 if none.
+    pub commit_index: u64,
     /// Index of the last applied entry; 0 if none.
     pub applied_index: u64,
 }

@@ -22,9 +22,20 @@ async fn health(cluster: &Cluster, node: NodeId, service: &str) -> ServingStatus
 }
 
 async fn http(cluster: &Cluster, node: NodeId, path: &str) -> (u16, String, String) {
+    http_as(cluster, node, path, "*/*").await
+}
+
+async fn http_as(
+    cluster: &Cluster,
+    node: NodeId,
+    path: &str,
+    accept: &str,
+) -> (u16, String, String) {
     let (_, config) = cluster.nodes().find(|(id, _)| *id == node).unwrap();
     let url = format!("http://{}{path}", config.listen.admin);
-    let answer = reqwest::get(url).await.unwrap();
+    let client = reqwest::Client::new();
+    let request = client.get(url).header("accept", accept);
+    let answer = request.send().await.unwrap();
     let status = answer.status().as_u16();
     let media = answer
         .headers()
@@ -82,7 +93,9 @@ async fn metrics_tell_what_happened() {
     client.release(throttled).await.unwrap();
     client.admit(ask("")).await.unwrap_err();
 
-    let (status, media, text) = http(&cluster, leader, "/metrics").await;
+    // As Prometheus asks.
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;q=0.4";
+    let (status, media, text) = http_as(&cluster, leader, "/metrics", accept).await;
     assert_eq!(status, 200);
     assert!(media.starts_with("application/openmetrics-text"), "{media}");
     let shard = target(&cluster).await.shard;
@@ -110,7 +123,37 @@ async fn metrics_tell_what_happened() {
         assert!(text.contains(name), "{name} is not in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
+
+    let (status, media, classic) = http(&cluster, leader, "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(media.starts_with("text/plain; version=0.0.4"), "{media}");
+    assert_eq!(told(&classic), METRICS);
     cluster.shutdown().await;
+}
+
+/// Every metric of a node. Dashboards and alerts know these names.
+const METRICS: &str = include_str!("metrics.txt");
+
+/// Name, type and help of every metric, in order of name.
+fn told(classic: &str) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut helps = std::collections::BTreeMap::new();
+    for line in classic.lines() {
+        let mut words = line.splitn(4, ' ');
+        let (mark, what) = (words.next(), words.next());
+        let (Some("#"), Some(name), Some(text)) = (mark, words.next(), words.next()) else {
+            continue;
+        };
+        match what {
+            Some("HELP") => {
+                helps.insert(name, text);
+            }
+            Some("TYPE") => told.push(format!("{name} {text}: {}\n", helps[name])),
+            _ => panic!("{line}"),
+        }
+    }
+    told.sort();
+    told.concat()
 }
 
 #[tokio::test]
