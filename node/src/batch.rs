@@ -31,13 +31,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
-use weir_admission::{Operation, Outcome};
+use weir_admission::{Operation, Outcome, ShardId};
 use weir_raft::{Committed, NodeId, ProposeError};
 
 /// Where batches go: a group, or a stand-in for one.
 pub trait Propose: Send + Sync + 'static {
     /// Resolves when the batch's entry is committed and applied, or when that can no longer be known.
     type Pending: Future<Output = Result<Committed, ProposeError>> + Send + 'static;
+
+    /// The shard, for traces.
+    fn shard(&self) -> Option<ShardId> {
+        None
+    }
 
     /// Puts a batch into the log. Batches enter it in the order of the calls.
     fn propose(

@@ -3,6 +3,7 @@
 use crate::config::{LogConfig, LogFormat};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Sends this process's log to stderr. The first call decides; later ones change nothing.
 pub fn init(log: &LogConfig) {
@@ -16,6 +17,8 @@ pub fn init(log: &LogConfig) {
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Only of spans that the filter lets through: those of the road of a request, if asked for.
+        .with_span_events(FmtSpan::CLOSE)
         .with_writer(std::io::stderr);
     let colors = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // An error means that somebody else, a test harness, set a subscriber before.

@@ -7,12 +7,14 @@ use crate::limits::{
     SWEEP_INTERVAL,
 };
 use crate::metrics::BatchMetrics;
+use crate::road;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 use weir_admission::Operation;
 use weir_raft::{Committed, ProposeError};
 
@@ -20,6 +22,8 @@ use weir_raft::{Committed, ProposeError};
 struct Flight {
     since: Instant,
     waiters: Vec<Waiter>,
+    /// What is being done: the entry is proposed, or applied.
+    span: Span,
 }
 
 impl Flight {
@@ -136,13 +140,17 @@ impl<P: Propose> Pump<P> {
     fn go(&mut self, now: Instant) {
         let mut batch: Vec<Operation> = Vec::new();
         let mut waiters = Vec::new();
+        let mut carried = Vec::new();
         for submission in self.shared.queue().cut() {
             if submission.is_past(now) {
                 submission.refuse(SubmitError::Expired);
             } else if !submission.is_abandoned() {
-                let (operations, waiter) = submission.split();
+                let (operations, waiter, receive) = submission.split();
                 batch.extend(operations);
                 waiters.push(waiter);
+                if !receive.is_none() {
+                    carried.push(receive);
+                }
             }
         }
         if batch.is_empty() {
@@ -150,27 +158,31 @@ impl<P: Propose> Pump<P> {
         }
         self.metrics.entry(batch.len());
         let proposer = self.proposer.clone();
+        let span = road::propose(&carried, proposer.shard(), batch.len());
         self.handing = Some(Handing {
             flight: Flight {
                 since: now,
                 waiters,
+                span: span.clone(),
             },
-            taken: Box::pin(async move { proposer.propose(batch).await }),
+            taken: Box::pin(async move { proposer.propose(batch).await }.instrument(span)),
         });
     }
 
     /// The log took the entry, or refused it.
     fn taken(&mut self, result: Result<P::Pending, ProposeError>) {
-        let Some(Handing { flight, .. }) = self.handing.take() else {
+        let Some(Handing { mut flight, .. }) = self.handing.take() else {
             return;
         };
         match result {
             Ok(pending) => {
                 let number = self.next;
                 self.next += 1;
+                flight.span = road::apply(&flight.span);
+                let landing = async move { (number, pending.await) };
+                let landing = landing.instrument(flight.span.clone());
                 self.flights.insert(number, flight);
-                self.landings
-                    .push(Box::pin(async move { (number, pending.await) }));
+                self.landings.push(Box::pin(landing));
             }
             Err(error) => flight.refuse(&error.into()),
         }
@@ -186,6 +198,7 @@ impl<P: Propose> Pump<P> {
             Ok(committed) => committed,
             Err(error) => return flight.refuse(&error.into()),
         };
+        flight.span.record("index", committed.index);
         self.progress = now;
         self.shared.queue().observe(now - flight.since);
         self.metrics.committed(now - flight.since);

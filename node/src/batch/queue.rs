@@ -7,10 +7,12 @@ use crate::limits::{
     QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED, QUEUE_WAIT_MAX, RETRY_HINT_MAX,
     RETRY_HINT_MIN,
 };
+use crate::road;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Span;
 use weir_admission::Operation;
 
 /// Operations of one caller that go into one entry and share one answer.
@@ -23,6 +25,9 @@ pub(super) struct Submission {
     /// True if every operation gives capacity back.
     gives_back: bool,
     answer: oneshot::Sender<Answer>,
+    /// The span in which it came in, and that of its wait here.
+    receive: Span,
+    _batch: Span,
 }
 
 /// What is left of a submission once its operations are in the log.
@@ -60,6 +65,7 @@ impl Submission {
     ) -> Submission {
         let bytes = operations.iter().map(stored_bytes).sum();
         let gives_back = operations.iter().all(gives_back);
+        let batch = road::batch(operations.len());
         Submission {
             operations,
             deadline,
@@ -67,6 +73,8 @@ impl Submission {
             bytes,
             gives_back,
             answer,
+            receive: Span::current(),
+            _batch: batch,
         }
     }
 
@@ -75,14 +83,14 @@ impl Submission {
         let _ = self.answer.send(Err(error));
     }
 
-    /// Parts the operations from who waits for their outcomes.
-    pub(super) fn split(self) -> (Vec<Operation>, Waiter) {
+    /// Parts the operations from who waits for their outcomes, and tells the span in which they came in.
+    pub(super) fn split(self) -> (Vec<Operation>, Waiter, Span) {
         let waiter = Waiter {
             operations: self.operations.len(),
             deadline: self.deadline,
             answer: Some(self.answer),
         };
-        (self.operations, waiter)
+        (self.operations, waiter, self.receive)
     }
 
     /// The operations alone.

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use weir_admission::{
     AdmitOutcome, Amounts, CallOutcome, CancelOutcome, GrantId, Operation, Outcome, PriorityName,
-    Rejected, ReleaseOutcome, ReportOutcome, Settlement, TargetName, TenantName,
+    Rejected, ReleaseOutcome, ReportOutcome, Settlement, ShardId, TargetName, TenantName,
 };
 use weir_raft::{Committed, Group, ProposeError};
 
@@ -20,6 +20,10 @@ pub(crate) struct Counted {
 
 impl Propose for Counted {
     type Pending = BoxFuture<'static, Result<Committed, ProposeError>>;
+
+    fn shard(&self) -> Option<ShardId> {
+        Some(self.group.shard())
+    }
 
     async fn propose(&self, batch: Vec<Operation>) -> Result<Self::Pending, ProposeError> {
         let Some(shared) = self.recorder.0.clone() else {

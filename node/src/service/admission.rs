@@ -3,9 +3,12 @@
 use super::deadline::deadline_of;
 use super::{principal_of, wire_error};
 use crate::metrics::Metrics;
+use crate::road;
 use crate::shards::Shards;
+use crate::traceparent::TraceParent;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
+use tracing::{Instrument, Span};
 use weir_admission::{CallOutcome, Operation, Outcome, Principal, TargetName};
 use weir_proto::convert::{self, Caller};
 use weir_proto::error::{Reason, WireError};
@@ -50,8 +53,10 @@ impl Admission {
         operations: Vec<Operation>,
         deadline: Option<Instant>,
     ) -> Result<Vec<Outcome>, WireError> {
+        let shard = self.shards.shard_of(target);
+        road::about(target, shard);
         self.shards
-            .submit(self.shards.shard_of(target), operations, deadline)
+            .submit(shard, operations, deadline)
             .await
             .map_err(|error| wire_error(error, &self.shards))
     }
@@ -79,6 +84,7 @@ impl Admission {
         let (target, priority) = (admit.target.clone(), admit.priority.clone());
         let operation = Operation::Admit(Box::new(admit));
         let outcome = self.submit(&target, operation, call.deadline).await?;
+        let _answer = road::answer(&Span::current()).entered();
         if let Outcome::Admit(decided) = &outcome {
             self.metrics
                 .decided(&target, &priority, decided, arrived.elapsed());
@@ -171,7 +177,8 @@ impl AdmissionService for Admission {
         &self,
         request: Request<wire::AdmitRequest>,
     ) -> Result<Response<wire::AdmitResponse>, Status> {
-        let answer = self.decide(open(request)?).await;
+        let span = road::call("admit", TraceParent::of(request.metadata()));
+        let answer = self.decide(open(request)?).instrument(span).await;
         answer
             .map(Response::new)
             .map_err(|error| self.status(error))
@@ -181,7 +188,8 @@ impl AdmissionService for Admission {
         &self,
         request: Request<wire::ReleaseRequest>,
     ) -> Result<Response<wire::ReleaseResponse>, Status> {
-        let answer = self.settle(open(request)?).await;
+        let span = road::call("release", TraceParent::of(request.metadata()));
+        let answer = self.settle(open(request)?).instrument(span).await;
         answer
             .map(Response::new)
             .map_err(|error| self.status(error))
@@ -191,7 +199,8 @@ impl AdmissionService for Admission {
         &self,
         request: Request<wire::CancelRequest>,
     ) -> Result<Response<wire::CancelResponse>, Status> {
-        let answer = self.give_up(open(request)?).await;
+        let span = road::call("cancel", TraceParent::of(request.metadata()));
+        let answer = self.give_up(open(request)?).instrument(span).await;
         answer
             .map(Response::new)
             .map_err(|error| self.status(error))
@@ -201,7 +210,8 @@ impl AdmissionService for Admission {
         &self,
         request: Request<wire::ExtendRequest>,
     ) -> Result<Response<wire::ExtendResponse>, Status> {
-        let answer = self.keep_alive(open(request)?).await;
+        let span = road::call("extend", TraceParent::of(request.metadata()));
+        let answer = self.keep_alive(open(request)?).instrument(span).await;
         answer
             .map(Response::new)
             .map_err(|error| self.status(error))
@@ -211,7 +221,8 @@ impl AdmissionService for Admission {
         &self,
         request: Request<wire::ReportRequest>,
     ) -> Result<Response<wire::ReportResponse>, Status> {
-        let answer = self.charge(open(request)?).await;
+        let span = road::call("report", TraceParent::of(request.metadata()));
+        let answer = self.charge(open(request)?).instrument(span).await;
         answer
             .map(Response::new)
             .map_err(|error| self.status(error))

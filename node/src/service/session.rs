@@ -14,6 +14,7 @@ use super::principal_of;
 use crate::limits::SESSIONS_MAX;
 use crate::metrics::Metrics;
 use crate::shards::Shards;
+use crate::traceparent::TraceParent;
 use crate::wakes::Wakes;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -68,13 +69,14 @@ impl SessionService for Sessions {
         request: Request<Streaming<wire::SessionRequest>>,
     ) -> Result<Response<Outgoing>, Status> {
         let principal = principal_of(&request)?;
+        let parent = TraceParent::of(request.metadata());
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             self.context.metrics.refused(Reason::Overloaded.as_str());
             let error = WireError::new(Reason::Overloaded, "the node has too many sessions");
             return Err(error.into());
         };
         let (outbox, outgoing) = outbox::outbox();
-        let session = Session::new(self.context.clone(), principal, outbox);
+        let session = Session::new(self.context.clone(), principal, outbox, parent);
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
             drop(permit);

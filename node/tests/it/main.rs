@@ -15,6 +15,7 @@ mod observe;
 mod operating;
 mod operator;
 mod overload;
+mod road;
 mod session;
 mod stop;
 mod support;

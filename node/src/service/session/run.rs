@@ -8,6 +8,8 @@ use crate::limits::{
     SESSION_ASKS_MAX, SESSION_HELLO_WITHIN, SESSION_IDLE_MAX, SESSION_OPERATIONS_MAX,
 };
 use crate::metrics::{LastDecisions, OpenSession};
+use crate::road;
+use crate::traceparent::TraceParent;
 use crate::wakes::Waiters;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status, Streaming};
+use tracing::Span;
 use weir_admission::{Principal, ShardId, Violation};
 use weir_proto::convert::session::{PROTOCOL_VERSION, check_frame, read_hello};
 use weir_proto::error::{Reason, WireError};
@@ -37,11 +40,14 @@ pub(super) struct Session {
     asks: usize,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
     decisions: LastDecisions,
+    /// The span of the client in which it opened the session.
+    parent: Option<TraceParent>,
     _open: OpenSession,
 }
 
 /// A submission that has its answer.
 struct Landed {
+    receive: Span,
     shard: ShardId,
     arrived: Instant,
     asked: Vec<Asked>,
@@ -75,7 +81,12 @@ fn refused(field: &str, rule: String) -> End {
 }
 
 impl Session {
-    pub(super) fn new(context: Context, principal: Principal, outbox: Outbox) -> Session {
+    pub(super) fn new(
+        context: Context,
+        principal: Principal,
+        outbox: Outbox,
+        parent: Option<TraceParent>,
+    ) -> Session {
         let waiters = context.wakes.session(Arc::new(outbox.clone()));
         let open = context.metrics.session();
         Session {
@@ -88,6 +99,7 @@ impl Session {
             asks: 0,
             flights: FuturesUnordered::new(),
             decisions: LastDecisions::default(),
+            parent,
             _open: open,
         }
     }
@@ -224,10 +236,11 @@ impl Session {
             .map_err(|violations| End::Refused(WireError::from(violations).into()))?;
         self.context.metrics.session_frame(frame.operations.len());
         let asks_max = SESSION_ASKS_MAX.saturating_sub(self.asks);
+        let receive = road::frame(self.last, frame.operations.len(), self.parent);
         let Taken { submitted, answers } =
-            frame::take(&self.context, &self.principal, frame, asks_max);
+            receive.in_scope(|| frame::take(&self.context, &self.principal, frame, asks_max));
         for submitted in submitted {
-            self.depart(submitted);
+            self.depart(submitted, receive.clone());
         }
         if answers.is_empty() || self.outbox.answers(answers) {
             Ok(())
@@ -236,7 +249,7 @@ impl Session {
         }
     }
 
-    fn depart(&mut self, submitted: Submitted) {
+    fn depart(&mut self, submitted: Submitted, receive: Span) {
         let Submitted {
             shard,
             arrived,
@@ -248,6 +261,7 @@ impl Session {
         self.asks += asks;
         self.flights.push(Box::pin(async move {
             Landed {
+                receive,
                 shard,
                 arrived,
                 asked,
@@ -260,6 +274,7 @@ impl Session {
     /// Answers a submission. False if the client does not read.
     fn land(&mut self, landed: Landed) -> bool {
         let Landed {
+            receive,
             shard,
             arrived,
             asked,
@@ -268,6 +283,7 @@ impl Session {
         } = landed;
         self.operations = self.operations.saturating_sub(asked.len());
         self.asks = self.asks.saturating_sub(asks);
+        let _answer = road::answer(&receive).entered();
         let noted = (&mut self.decisions, &self.waiters);
         let answers = frame::answers(&self.context, shard, arrived, asked, answer, noted);
         self.outbox.answers(answers)
