@@ -159,6 +159,7 @@ impl State {
             }
             Operation::Admit(_)
             | Operation::Extend(_)
+            | Operation::Unwake(_)
             | Operation::PutPolicy(_)
             | Operation::DeletePolicy(_)
             | Operation::Seed(_) => None,

@@ -193,10 +193,7 @@ impl Batcher {
             return Ok(Completion(completion));
         }
         let submission = Submission::new(operations, deadline, answer, Instant::now());
-        if let Err((error, submission)) = self.shared.queue().push(submission) {
-            let operations = submission.into_operations();
-            return Err(Refused { error, operations });
-        }
+        self.shared.queue().push(submission)?;
         self.shared.changed.notify_one();
         Ok(Completion(completion))
     }

@@ -1,7 +1,7 @@
 //! The bounded queue in front of the log.
 
 use super::size::stored_bytes;
-use super::{Answer, SubmitError};
+use super::{Answer, Refused, SubmitError};
 use crate::limits::{
     ENTRY_BYTES_MAX, ENTRY_OPERATIONS_MAX, QUEUE_BYTES_MAX, QUEUE_BYTES_RESERVED,
     QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED, QUEUE_WAIT_MAX, RETRY_HINT_MAX,
@@ -93,9 +93,11 @@ impl Submission {
         (self.operations, waiter, self.receive)
     }
 
-    /// The operations alone.
-    pub(super) fn into_operations(self) -> Vec<Operation> {
-        self.operations
+    fn given_back(self, error: SubmitError) -> Refused {
+        Refused {
+            error,
+            operations: self.operations,
+        }
     }
 
     pub(super) fn is_past(&self, now: Instant) -> bool {
@@ -146,10 +148,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Accepts a submission, or gives it back because there is no room.
-    pub(super) fn push(&mut self, submission: Submission) -> Result<(), (SubmitError, Submission)> {
+    /// Accepts a submission, or gives its operations back because there is no room.
+    pub(super) fn push(&mut self, submission: Submission) -> Result<(), Refused> {
         if self.closed {
-            return Err((SubmitError::Stopped, submission));
+            return Err(submission.given_back(SubmitError::Stopped));
         }
         let (operations_max, bytes_max) = if submission.gives_back {
             (QUEUE_OPERATIONS_MAX, QUEUE_BYTES_MAX)
@@ -163,7 +165,7 @@ impl Queue {
         let bytes = self.bytes + submission.bytes;
         if operations > operations_max || bytes > bytes_max {
             let retry_in = self.retry_in();
-            return Err((SubmitError::Overloaded { retry_in }, submission));
+            return Err(submission.given_back(SubmitError::Overloaded { retry_in }));
         }
         self.operations = operations;
         self.bytes = bytes;

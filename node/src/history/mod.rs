@@ -1,8 +1,8 @@
 //! The history of use: what this node decided for each target, priority and tenant in each minute.
 //!
 //! A record for people, kept by each node for itself. It counts what the node answered while it led
-//! ([`recorder`]), in memory ([`counts`], bounded), and a thread of its own writes the sums every few
-//! seconds ([`keeper`], [`store`]). Minutes are those of the node's wall clock, the only use of it: nothing
+//! (`recorder`), in memory (`counts`, bounded), and a thread of its own writes the sums every few
+//! seconds (`keeper`, `store`). Minutes are those of the node's wall clock, the only use of it: nothing
 //! here decides anything, all of it may be lost, and no trouble with it ever stops the node.
 
 mod counts;

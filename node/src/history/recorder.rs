@@ -85,6 +85,7 @@ pub(super) fn notes(
             }
             Operation::Admit(_)
             | Operation::Extend(_)
+            | Operation::Unwake(_)
             | Operation::PutPolicy(_)
             | Operation::DeletePolicy(_)
             | Operation::Seed(_) => return None,

@@ -571,21 +571,11 @@ async fn minutes_are_kept_over_a_restart_and_added_to() {
 /// Damages a file of a store.
 type Damage = fn(&mut Vec<u8>);
 
-/// Nothing can be read any more.
-fn overwrite(bytes: &mut Vec<u8>) {
-    bytes.fill(0x5a);
-}
-
-/// Nothing is left.
-fn empty(bytes: &mut Vec<u8>) {
-    bytes.clear();
-}
-
 #[tokio::test]
 async fn a_damaged_store_is_put_aside_and_a_new_one_begins() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("history");
-    for (round, damage) in (1..).zip([overwrite as Damage, empty]) {
+    for (round, damage) in (1..).zip([(|bytes| bytes.fill(0x5a)) as Damage, Vec::clear]) {
         let fixture = Fixture::start(&dir, HistoryConfig::default(), START + round);
         for tenant in 0..500 {
             fixture.count(&tenant.to_string(), 1);

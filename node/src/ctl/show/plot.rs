@@ -286,7 +286,7 @@ a/x: # tokens used per 1m, no cap of tokens in force
             );
             let longest = text.lines().skip(1).map(str::len).max().unwrap();
             assert!(
-                longest <= usize::from(width).max(37).min(227),
+                longest <= usize::from(width).clamp(37, 227),
                 "{width}: {text}"
             );
         }
