@@ -214,6 +214,9 @@ impl Window {
 
     /// Rebuilds a window from its parts; `None` if they break an invariant.
     pub(crate) fn restore(period: Micros, buckets: Vec<Bucket>) -> Option<Window> {
+        if period == 0 {
+            return None;
+        }
         let mut window = Window::new(period);
         let mut last = None;
         for bucket in buckets {

@@ -70,3 +70,14 @@ fn what_was_encoded_reads_back() {
     assert_eq!(again.digest(), state.digest());
     assert!(again.is_seeded());
 }
+
+/// It would be written as another one.
+#[test]
+fn a_window_without_a_period_is_refused() {
+    let mut bytes = state().encode();
+    // The period of the policy, with its guard: 100 ms for replies, 100 ms of spread, 12 ms of drift.
+    let period = 60_212_000_u64.to_le_bytes();
+    let at = bytes.windows(8).position(|word| word == period).unwrap();
+    bytes[at..at + 8].fill(0);
+    assert!(State::decode(&bytes).is_err());
+}
