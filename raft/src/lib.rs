@@ -30,6 +30,16 @@ mod status;
 mod stored;
 pub mod types;
 
+/// Ways in for the fuzz targets: bytes of peers and of the disk. Not part of the API.
+#[doc(hidden)]
+pub mod seam {
+    pub use crate::log::seam::{hard_state, record_of, rewrite_hard_state, rewrite_record};
+    pub use crate::peer::seam::{
+        PeerBody, VERSION, appended, check_envelope, receive_snapshot, samples,
+    };
+    pub use crate::snapshot::seam::{file_of, meta_of, read_file};
+}
+
 pub use clock::{Clock, MonotonicClock};
 pub use config::{Config, NodeId, Retention, Timing};
 pub use failure::Failure;

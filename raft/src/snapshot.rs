@@ -187,32 +187,13 @@ impl SnapshotStore {
     }
 
     fn load(&self, path: &Path) -> Result<Loaded, SnapshotError> {
-        let damaged = |why: String| SnapshotError::Damaged {
-            path: path.to_path_buf(),
-            why,
-        };
         let limit = limits::SNAPSHOT_BYTES + (HEADER_BYTES + limits::STORED_META_BYTES) as u64;
         let bytes =
             read_all(self.disk.as_ref(), path, limit).map_err(|source| SnapshotError::Io {
                 path: path.to_path_buf(),
                 source,
             })?;
-        let bytes = Bytes::from(bytes);
-        let header = Header::decode(path, &bytes)?;
-        if bytes.len() as u64 != header.file_bytes() {
-            let (found, expected) = (bytes.len(), header.file_bytes());
-            return Err(damaged(format!("{found} bytes, expected {expected}")));
-        }
-        let body = bytes.slice(HEADER_BYTES..);
-        if header.checksum(&[&body]) != header.crc {
-            return Err(damaged("its checksum does not match".to_owned()));
-        }
-        let meta_bytes = header.meta_bytes as usize;
-        let meta = stored::decode(&body.slice(..meta_bytes)).map_err(|e| damaged(e.to_string()))?;
-        Ok(Loaded {
-            meta,
-            state: body.slice(meta_bytes..),
-        })
+        read(path, Bytes::from(bytes))
     }
 
     /// Reads a file back in pieces and compares it with what was meant.
@@ -287,6 +268,63 @@ impl SnapshotStore {
 
     fn lock_damaged(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the bytes of a snapshot's file.
+fn read(path: &Path, bytes: Bytes) -> Result<Loaded, SnapshotError> {
+    let damaged = |why: String| SnapshotError::Damaged {
+        path: path.to_path_buf(),
+        why,
+    };
+    let header = Header::decode(path, &bytes)?;
+    if bytes.len() as u64 != header.file_bytes() {
+        let (found, expected) = (bytes.len(), header.file_bytes());
+        return Err(damaged(format!("{found} bytes, expected {expected}")));
+    }
+    let body = bytes.slice(HEADER_BYTES..);
+    if header.checksum(&[&body]) != header.crc {
+        return Err(damaged("its checksum does not match".to_owned()));
+    }
+    let meta_bytes = header.meta_bytes as usize;
+    let meta = stored::decode(&body.slice(..meta_bytes)).map_err(|e| damaged(e.to_string()))?;
+    Ok(Loaded {
+        meta,
+        state: body.slice(meta_bytes..),
+    })
+}
+
+/// A way in for the fuzz targets.
+#[doc(hidden)]
+pub mod seam {
+    use super::{Bytes, Header, Loaded, Path, SnapshotError, stored};
+
+    /// Reads the bytes of a snapshot's file.
+    ///
+    /// # Errors
+    ///
+    /// They are damaged, or of a newer version.
+    pub fn read_file(bytes: Bytes) -> Result<Loaded, SnapshotError> {
+        super::read(Path::new("snapshot"), bytes)
+    }
+
+    /// The bytes of a snapshot's file with any meta and any state.
+    ///
+    /// # Errors
+    ///
+    /// The meta is too long.
+    pub fn file_of(meta: &[u8], state: &[u8]) -> Result<Vec<u8>, SnapshotError> {
+        let header = Header::of(meta, state)?.encode();
+        Ok([&header[..], meta, state].concat())
+    }
+
+    /// The bytes of a snapshot's meta.
+    ///
+    /// # Errors
+    ///
+    /// It is too long.
+    pub fn meta_of(loaded: &Loaded) -> Result<Vec<u8>, SnapshotError> {
+        stored::encode(&loaded.meta).map_err(|e| SnapshotError::Meta(e.to_string()))
     }
 }
 

@@ -20,6 +20,7 @@ mod guard;
 mod mark;
 mod open;
 mod record;
+pub(crate) mod seam;
 mod storage;
 mod writer;
 

@@ -9,6 +9,7 @@ mod body;
 mod client;
 mod envelope;
 mod link;
+pub(crate) mod seam;
 mod server;
 mod service;
 mod snapshot;

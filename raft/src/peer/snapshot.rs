@@ -7,7 +7,7 @@ use crate::types::{Snapshot, SnapshotMeta, Vote};
 use bytes::BytesMut;
 use futures::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use tonic::{Status, Streaming};
+use tonic::Status;
 use weir_proto::peer::v1::Envelope;
 
 const HEADER_BYTES: usize = 512;
@@ -16,11 +16,11 @@ const RECEIVED_BYTES: usize = 4 * PEER_CHUNK_BYTES;
 
 /// What comes before the pieces.
 #[derive(Serialize, Deserialize)]
-struct Header {
-    vote: Vote,
-    meta: SnapshotMeta,
-    bytes: u64,
-    crc: u32,
+pub(super) struct Header {
+    pub(super) vote: Vote,
+    pub(super) meta: SnapshotMeta,
+    pub(super) bytes: u64,
+    pub(super) crc: u32,
 }
 
 /// The envelopes that carry a snapshot.
@@ -54,7 +54,7 @@ pub(super) fn pieces(
 /// at each further one.
 pub(super) async fn receive(
     first: &Envelope,
-    mut rest: Streaming<Envelope>,
+    mut rest: impl Stream<Item = Result<Envelope, Status>> + Unpin,
     check: impl Fn(&Envelope) -> Result<(), Status>,
 ) -> Result<(Vote, Snapshot), Status> {
     let header: Header = body::decode(first.version, &first.body)?;
@@ -87,9 +87,11 @@ pub(super) async fn receive(
     ))
 }
 
-async fn next(pieces: &mut Streaming<Envelope>) -> Result<Option<Envelope>, Status> {
-    match tokio::time::timeout(PEER_CHUNK_WITHIN, pieces.message()).await {
-        Ok(piece) => piece,
+async fn next(
+    pieces: &mut (impl Stream<Item = Result<Envelope, Status>> + Unpin),
+) -> Result<Option<Envelope>, Status> {
+    match tokio::time::timeout(PEER_CHUNK_WITHIN, pieces.next()).await {
+        Ok(piece) => piece.transpose(),
         Err(_) => Err(Status::deadline_exceeded("the snapshot stopped coming")),
     }
 }
