@@ -53,6 +53,7 @@ fn target_of(operation: &Operation) -> Option<&TargetName> {
         Operation::Release(release) => Some(&release.target),
         Operation::Cancel(cancel) => Some(&cancel.target),
         Operation::Extend(extend) => Some(&extend.target),
+        Operation::Unwake(unwake) => Some(&unwake.target),
         Operation::Report(report) => Some(&report.target),
         Operation::PutPolicy(put) => Some(&put.target),
         Operation::DeletePolicy(delete) => Some(&delete.target),
@@ -89,7 +90,10 @@ fn told(operation: &Operation, outcome: &Outcome) {
         Operation::Cancel(_) => Kind::Cancel,
         Operation::Extend(_) => Kind::Extend,
         Operation::Report(_) => Kind::Report,
-        Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => return,
+        Operation::Unwake(_)
+        | Operation::PutPolicy(_)
+        | Operation::DeletePolicy(_)
+        | Operation::Seed(_) => return,
     };
     let Some(target) = target_of(operation) else {
         return;

@@ -14,7 +14,7 @@ use weir_admission::limits::{PERIOD_MAX, UNITS_MAX};
 use weir_admission::{
     Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, Extend,
     ExtendOutcome, GrantId, Operation, Outcome, Principal, PriorityName, PutPolicy, Release,
-    Report, Stamp, TargetName, TenantName,
+    Report, Stamp, TargetName, TenantName, Unwake,
 };
 
 /// Names of the pools. The first target is that of the golden scripts.
@@ -152,6 +152,8 @@ pub enum Kind {
     Cancel,
     /// An extension.
     Extend,
+    /// A wake taken back.
+    Unwake,
     /// A report.
     Report,
     /// A put; its policy follows the step.
@@ -179,7 +181,7 @@ impl Step {
         Kind::Admit,
         Kind::Admit,
         Kind::Admit,
-        Kind::Admit,
+        Kind::Unwake,
         Kind::Release,
         Kind::Release,
         Kind::Put,
@@ -370,6 +372,7 @@ impl Clock {
             | Outcome::Cancel(_)
             | Outcome::Extend(_)
             | Outcome::Report(_)
+            | Outcome::Unwoken
             | Outcome::Policy(_)
             | Outcome::Seeded
             | Outcome::Refused(_) => return,
@@ -489,6 +492,14 @@ impl<'a> Plan<'a> {
                 outcome: step.outcome(),
             })),
             Kind::Cancel => Operation::Cancel(Box::new(Cancel {
+                target: step.target(),
+                tenant: step.tenant(),
+                principal: step.principal(),
+                admission_id: step.id(),
+                attempt: step.attempt(),
+                ask: step.ask(),
+            })),
+            Kind::Unwake => Operation::Unwake(Box::new(Unwake {
                 target: step.target(),
                 tenant: step.tenant(),
                 principal: step.principal(),

@@ -70,7 +70,7 @@ pub fn request(operation: &Operation) -> Option<Request> {
             target: delete.target.to_string(),
             expected_version: delete.expected_version,
         }),
-        Operation::Seed(_) => return None,
+        Operation::Unwake(_) | Operation::Seed(_) => return None,
     })
 }
 

@@ -65,7 +65,8 @@ impl Script {
     pub(crate) fn plan(text: &str) -> Result<Vec<u8>, Failure> {
         let mut script = Script::default();
         // The names of the pools come first where a script leaves them out.
-        (script.tenants.place("t"), script.priorities.place("p1"));
+        script.tenants.place("t");
+        script.priorities.place("p1");
         script.principals.place("anonymous");
         let mut commands = true;
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -94,6 +95,7 @@ impl Script {
             "release" => Kind::Release,
             "extend" => Kind::Extend,
             "cancel" => Kind::Cancel,
+            "unwake" => Kind::Unwake,
             "report" => Kind::Report,
             _ => return Ok(()),
         };
@@ -120,7 +122,7 @@ impl Script {
         step.number = attempt & 0x0f | (ask & 0x0f) << 4;
         self.amounts(&mut step, args)?;
         match kind {
-            Kind::Admit | Kind::Cancel | Kind::Report => {
+            Kind::Admit | Kind::Cancel | Kind::Unwake | Kind::Report => {
                 step.who |= (self.ids.place(first) & 7) << 4;
                 let priority = find(args, "priority").unwrap_or("p1");
                 step.flags |= self.priorities.place(priority) & 3;
