@@ -116,7 +116,7 @@ impl Zones {
         self.with(key, |zone| zone.breaker.wanted(now))
     }
 
-    /// An ask was in vain: nobody leads the zone, or nobody answers for it. It is repeated after `pause`.
+    /// An ask was in vain: nobody leads the zone, or nobody answers for it. Nobody asks before `next_at`.
     ///
     /// A fleet whose leader is gone need not ask in chorus until there is another: from now on one call
     /// asks at a time, at growing intervals, until an answer comes.
