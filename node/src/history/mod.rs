@@ -3,7 +3,8 @@
 //! A record for people, kept by each node for itself. It counts what the node answered while it led
 //! (`recorder`), in memory (`counts`, bounded), and a thread of its own writes the sums every few
 //! seconds (`keeper`, `store`). Minutes are those of the node's wall clock, the only use of it: nothing
-//! here decides anything, all of it may be lost, and no trouble with it ever stops the node.
+//! here decides anything, all of it may be lost, and no error of it stops the node. A panic inside
+//! sled would: release builds abort.
 //!
 //! What a release or a cancel changes is read before its entry is proposed. One that travels with its grant,
 //! or while that is on its way, finds none yet: its correction is missing here, never in the rules.
