@@ -99,10 +99,9 @@ impl Admission {
         let release = convert::release::read(call.message, self.caller(&call.principal))?;
         let (target, ended) = (release.target.clone(), release.outcome);
         let operation = Operation::Release(Box::new(release));
-        let answer = convert::release::answer(
-            self.submit(&target, operation, call.deadline).await?,
-            &target,
-        )?;
+        let outcome = self.submit(&target, operation, call.deadline).await?;
+        let _answer = road::answer(&Span::current()).entered();
+        let answer = convert::release::answer(outcome, &target)?;
         if matches!(ended, CallOutcome::Throttled { .. })
             && answer.status() == wire::ReleaseStatus::Applied
         {
@@ -118,10 +117,9 @@ impl Admission {
         let cancel = convert::cancel::read(call.message, self.caller(&call.principal))?;
         let target = cancel.target.clone();
         let operation = Operation::Cancel(Box::new(cancel));
-        convert::cancel::answer(
-            self.submit(&target, operation, call.deadline).await?,
-            &target,
-        )
+        let outcome = self.submit(&target, operation, call.deadline).await?;
+        let _answer = road::answer(&Span::current()).entered();
+        convert::cancel::answer(outcome, &target)
     }
 
     async fn keep_alive(
@@ -131,10 +129,9 @@ impl Admission {
         let extend = convert::extend::read(&call.message, self.caller(&call.principal))?;
         let target = extend.target.clone();
         let operation = Operation::Extend(extend);
-        convert::extend::answer(
-            self.submit(&target, operation, call.deadline).await?,
-            &target,
-        )
+        let outcome = self.submit(&target, operation, call.deadline).await?;
+        let _answer = road::answer(&Span::current()).entered();
+        convert::extend::answer(outcome, &target)
     }
 
     async fn charge(
@@ -151,6 +148,7 @@ impl Admission {
             .map(|report| Operation::Report(Box::new(report)))
             .collect();
         let outcomes = self.submit_all(first, operations, call.deadline).await?;
+        let _answer = road::answer(&Span::current()).entered();
         let statuses = outcomes
             .into_iter()
             .zip(&targets)

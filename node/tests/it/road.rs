@@ -4,6 +4,7 @@ use crate::support::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tonic::Request;
+use tonic::transport::Channel;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber, subscriber};
@@ -146,7 +147,43 @@ async fn node(dir: &std::path::Path) -> (Server, String) {
     (server, member.client)
 }
 
+/// Every span of a call of its own, in order, and the one it is in.
+const ROAD: [(&str, &str); 5] = [
+    ("receive", ""),
+    ("batch", "receive"),
+    ("propose", "receive"),
+    ("apply", "propose"),
+    ("answer", "receive"),
+];
+
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// The way to a node that has the target.
+async fn channel_with_target(address: &str) -> Channel {
+    let put = wire::PutTargetRequest {
+        target: TARGET.into(),
+        policy: Some(policy()),
+        expected_version: None,
+    };
+    let channel = channel_to(address);
+    patiently(async || {
+        TargetsServiceClient::new(channel.clone())
+            .put_target(put.clone())
+            .await
+    })
+    .await;
+    channel
+}
+
+fn is_whole(watcher: &Watcher, rpc: &str) {
+    let road = watcher.road(rpc);
+    let order: Vec<_> = road
+        .iter()
+        .map(|(seen, parent)| (seen.name, *parent))
+        .collect();
+    assert_eq!(order, ROAD, "{rpc}");
+    assert!(road.iter().all(|(seen, _)| seen.ended), "{road:?}");
+}
 
 #[tokio::test]
 async fn a_call_leaves_the_spans_of_its_road_in_the_right_order() {
@@ -154,18 +191,7 @@ async fn a_call_leaves_the_spans_of_its_road_in_the_right_order() {
     let _guard = subscriber::set_default(Registry::default().with(watcher.clone()));
     let dir = tempfile::tempdir().unwrap();
     let (server, address) = node(dir.path()).await;
-    let put = wire::PutTargetRequest {
-        target: TARGET.into(),
-        policy: Some(policy()),
-        expected_version: None,
-    };
-    let channel = channel_to(&address);
-    patiently(async || {
-        TargetsServiceClient::new(channel.clone())
-            .put_target(put.clone())
-            .await
-    })
-    .await;
+    let channel = channel_with_target(&address).await;
 
     let mut request = Request::new(ask("job"));
     let metadata = request.metadata_mut();
@@ -176,20 +202,8 @@ async fn a_call_leaves_the_spans_of_its_road_in_the_right_order() {
         .unwrap();
     let grant = admitted(answer.get_ref()).grant.unwrap();
 
+    is_whole(&watcher, "admit");
     let road = watcher.road("admit");
-    let order: Vec<_> = road
-        .iter()
-        .map(|(seen, parent)| (seen.name, *parent))
-        .collect();
-    let expected = [
-        ("receive", ""),
-        ("batch", "receive"),
-        ("propose", "receive"),
-        ("apply", "propose"),
-        ("answer", "receive"),
-    ];
-    assert_eq!(order, expected);
-    assert!(road.iter().all(|(seen, _)| seen.ended), "{road:?}");
     let field = |span: usize, name: &str| road[span].0.fields[name].clone();
     assert_eq!(field(0, "target"), TARGET);
     assert_eq!(field(0, "trace_id"), TRACEPARENT[3..35]);
@@ -197,5 +211,45 @@ async fn a_call_leaves_the_spans_of_its_road_in_the_right_order() {
     assert_eq!(field(2, "shard"), ShardId(0).0.to_string());
     assert_eq!(field(2, "operations"), "1");
     assert_eq!(field(3, "index"), grant.index.to_string());
+    drop(server);
+}
+
+#[tokio::test]
+async fn every_kind_of_call_ends_with_its_answer() {
+    let watcher = Watcher::default();
+    let _guard = subscriber::set_default(Registry::default().with(watcher.clone()));
+    let dir = tempfile::tempdir().unwrap();
+    let (server, address) = node(dir.path()).await;
+    let mut client = AdmissionServiceClient::new(channel_with_target(&address).await);
+
+    let answer = client.admit(ask("job")).await.unwrap();
+    let grant = admitted(answer.get_ref()).grant.unwrap();
+    let extend = wire::ExtendRequest {
+        target: TARGET.into(),
+        grant: Some(grant),
+    };
+    client.extend(extend).await.unwrap();
+    client.release(release(grant)).await.unwrap();
+    let cancel = wire::CancelRequest {
+        target: TARGET.into(),
+        tenant: "acme".into(),
+        admission_id: "job".into(),
+        attempt: 1,
+        ask: 1,
+    };
+    client.cancel(cancel).await.unwrap();
+    let ungated = wire::UngatedCall {
+        target: TARGET.into(),
+        tenant: "acme".into(),
+        priority: "high".into(),
+        admission_id: "other".into(),
+        attempt: 1,
+        ..wire::UngatedCall::default()
+    };
+    let calls = vec![ungated];
+    client.report(wire::ReportRequest { calls }).await.unwrap();
+    for rpc in ["extend", "release", "cancel", "report"] {
+        is_whole(&watcher, rpc);
+    }
     drop(server);
 }
