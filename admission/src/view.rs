@@ -128,6 +128,8 @@ pub struct Settlement {
     pub tenant: TenantName,
     /// Its priority.
     pub priority: PriorityName,
+    /// Units that were charged so far, in each dimension with any.
+    pub charged: Vec<(DimensionName, u64)>,
     /// Units more, or fewer, in each dimension that changes.
     pub change: Vec<(DimensionName, i64)>,
 }

@@ -45,7 +45,7 @@ struct LineLabels {
 /// What is told of each group: name, help, value.
 type GroupGauge = (&'static str, &'static str, fn(&Positions) -> u64);
 
-const GROUP_GAUGES: [GroupGauge; 6] = [
+const GROUP_GAUGES: [GroupGauge; 7] = [
     (
         "raft_is_leader",
         "1 if this node leads the shard",
@@ -71,6 +71,12 @@ const GROUP_GAUGES: [GroupGauge; 6] = [
         "raft_applied_index",
         "Index of the last entry applied on this node",
         |group| group.applied_index,
+    ),
+    (
+        "raft_apply_lag_entries",
+        "Entries that this node knows to be committed and has not applied yet",
+        // The index applied is read last and may be ahead.
+        |group| group.commit_index.saturating_sub(group.applied_index),
     ),
 ];
 
@@ -206,4 +212,30 @@ fn gauge<L: EncodeLabelSet>(
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_committed_and_not_applied_is_the_lag() {
+        let lag = |commit_index, applied_index| {
+            let told = GROUP_GAUGES.map(|(name, _, value)| {
+                let group = Positions {
+                    role: Role::Follower,
+                    leader: None,
+                    term: 1,
+                    last_log_index: 9_000,
+                    commit_index,
+                    applied_index,
+                };
+                (name == "raft_apply_lag_entries").then(|| value(&group))
+            });
+            told.into_iter().flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(lag(12, 9), [3]);
+        assert_eq!(lag(12, 12), [0]);
+        assert_eq!(lag(12, 13), [0]);
+    }
 }

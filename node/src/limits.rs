@@ -120,6 +120,9 @@ pub const CLOSE_WITHIN: Duration = Duration::from_millis(1000);
 /// Pairs of target and priority with metrics of their own. Further ones are counted as `other`, so that
 /// a scrape stays small.
 pub const METRIC_SERIES_MAX: usize = 1000;
+/// Pairs of target and dimension with a histogram of their own, of some 15 samples each. Further ones are counted
+/// as `other`.
+pub const METRIC_HISTOGRAMS_MAX: usize = 200;
 
 /// Targets, priorities and tenants together that have a row of their own in one minute of the history of use:
 /// some 5 MB. Further ones are counted with their target.

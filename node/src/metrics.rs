@@ -5,12 +5,14 @@
 mod batch;
 mod classic;
 mod decisions;
+mod estimates;
 mod history;
 mod series;
 mod sessions;
 
 pub use self::batch::BatchMetrics;
 pub use self::decisions::LastDecisions;
+pub use self::estimates::EstimateMetrics;
 pub use self::history::HistoryMetrics;
 pub(crate) use self::series::label_value;
 pub use self::sessions::OpenSession;
@@ -29,6 +31,7 @@ use weir_admission::{AdmitOutcome, PriorityName, TargetName};
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     decisions: DecisionMetrics,
+    estimates: EstimateMetrics,
     batch: BatchMetrics,
     sessions: SessionMetrics,
     history: HistoryMetrics,
@@ -46,6 +49,7 @@ impl Metrics {
         let metrics = Metrics {
             registry: Arc::new(Mutex::new(Registry::with_prefix("weir"))),
             decisions: DecisionMetrics::default(),
+            estimates: EstimateMetrics::default(),
             batch: BatchMetrics::default(),
             sessions: SessionMetrics::default(),
             history: HistoryMetrics::default(),
@@ -62,6 +66,7 @@ impl Metrics {
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
         self.decisions.register(&mut registry);
+        self.estimates.register(&mut registry);
         self.batch.register(&mut registry);
         self.sessions.register(&mut registry);
         self.history.register(&mut registry);
@@ -79,6 +84,11 @@ impl Metrics {
     /// Adds values that are read when somebody asks for them.
     pub fn collect(&self, collector: Box<dyn Collector>) {
         self.registry().register_collector(collector);
+    }
+
+    /// What releases are counted into.
+    pub fn estimates(&self) -> EstimateMetrics {
+        self.estimates.clone()
     }
 
     /// What batchers count into.

@@ -33,6 +33,7 @@ impl Shards {
                 let counted = Counted {
                     group: group.clone(),
                     recorder: recorder.clone(),
+                    estimates: metrics.estimates(),
                 };
                 (group.shard(), Batcher::start(counted, metrics.batch()))
             })

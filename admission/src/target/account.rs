@@ -38,8 +38,12 @@ impl Target {
 
     fn settlement(&self, grant: &Grant, units: &Units) -> Option<Settlement> {
         let queue = self.queue(grant.queue)?;
-        let slots = self.slots.iter().enumerate();
-        let change = slots.filter_map(|(slot, dimension)| {
+        let slots = || self.slots.iter().enumerate();
+        let charged = slots().filter_map(|(slot, dimension)| {
+            let charged = at(&grant.units, slot);
+            Some((dimension.clone()?, charged)).filter(|_| charged > 0)
+        });
+        let change = slots().filter_map(|(slot, dimension)| {
             let units = i64::try_from(at(units, slot)).unwrap_or(i64::MAX);
             let charged = i64::try_from(at(&grant.units, slot)).unwrap_or(i64::MAX);
             let change = units.saturating_sub(charged);
@@ -48,6 +52,7 @@ impl Target {
         Some(Settlement {
             tenant: queue.tenant.clone(),
             priority: queue.priority.clone(),
+            charged: charged.collect(),
             change: change.collect(),
         })
     }

@@ -3,11 +3,13 @@
 use super::counts::{Counts, Key, Minute};
 use super::{Recorder, Shared};
 use crate::batch::Propose;
+use crate::metrics::EstimateMetrics;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use weir_admission::{
-    AdmitOutcome, Amounts, CallOutcome, CancelOutcome, GrantId, Operation, Outcome, PriorityName,
-    Rejected, ReleaseOutcome, ReportOutcome, Settlement, ShardId, TargetName, TenantName,
+    AdmitOutcome, Amounts, CallOutcome, CancelOutcome, DimensionName, GrantId, Operation, Outcome,
+    PriorityName, Rejected, Release, ReleaseOutcome, ReportOutcome, Settlement, ShardId,
+    TargetName, TenantName,
 };
 use weir_raft::{Committed, Group, ProposeError};
 
@@ -16,6 +18,8 @@ use weir_raft::{Committed, Group, ProposeError};
 pub(crate) struct Counted {
     pub(crate) group: Group,
     pub(crate) recorder: Recorder,
+    /// What is counted of estimates, whether a history is kept or not.
+    pub(crate) estimates: EstimateMetrics,
 }
 
 impl Propose for Counted {
@@ -26,17 +30,18 @@ impl Propose for Counted {
     }
 
     async fn propose(&self, batch: Vec<Operation>) -> Result<Self::Pending, ProposeError> {
-        let Some(shared) = self.recorder.0.clone() else {
-            return Ok(self.group.submit(batch).await?.boxed());
-        };
         let notes = self.group.peek(|state| {
             let settlement = |operation: &Operation| state.settlement(operation);
             notes(&batch, settlement)
         });
         let pending = self.group.submit(batch).await?;
+        let (history, estimates) = (self.recorder.0.clone(), self.estimates.clone());
         let counted = async move {
             let committed = pending.await?;
-            shared.count(&notes, &committed);
+            if let Some(history) = history {
+                history.count(&notes, &committed);
+            }
+            observe(&estimates, &notes, &committed);
             Ok(committed)
         };
         Ok(counted.boxed())
@@ -57,9 +62,56 @@ pub(super) struct Note {
 #[derive(Debug)]
 enum What {
     Admit,
-    Release { throttled: bool },
+    Release {
+        throttled: bool,
+        measured: Vec<Measured>,
+    },
     Cancel,
-    Report { actual: Amounts },
+    Report {
+        actual: Amounts,
+    },
+}
+
+/// What a call was charged in one dimension before it was released, and what it said that it used.
+#[derive(Debug)]
+struct Measured {
+    dimension: DimensionName,
+    charged: u64,
+    used: u64,
+}
+
+/// Use that a release names, beside the charge that it replaces. Only of calls that went well: what the others
+/// used says nothing of how good the estimate was.
+fn measured(release: &Release, settlement: Option<&Settlement>) -> Vec<Measured> {
+    let Some(settlement) = settlement.filter(|_| release.outcome == CallOutcome::Ok) else {
+        return Vec::new();
+    };
+    let charged = settlement
+        .charged
+        .iter()
+        .filter_map(|(dimension, charged)| {
+            let (_, used) = release.actual.iter().find(|(name, _)| *name == dimension)?;
+            Some(Measured {
+                dimension: dimension.clone(),
+                charged: *charged,
+                used,
+            })
+        });
+    charged.collect()
+}
+
+/// Counts how good the estimates were of the calls that an entry released.
+fn observe(estimates: &EstimateMetrics, notes: &[Option<Note>], committed: &Committed) {
+    for (note, outcome) in notes.iter().zip(&committed.outcomes) {
+        let (Some(note), Outcome::Release(ReleaseOutcome::Applied)) = (note, outcome) else {
+            continue;
+        };
+        if let What::Release { measured, .. } = &note.what {
+            for one in measured {
+                estimates.settled(&note.target, &one.dimension, one.charged, one.used);
+            }
+        }
+    }
 }
 
 /// One note per operation; `None` for those of which nothing is counted.
@@ -68,6 +120,7 @@ pub(super) fn notes(
     settlement: impl Fn(&Operation) -> Option<Settlement>,
 ) -> Vec<Option<Note>> {
     let note = |operation: &Operation| {
+        let settlement = settlement(operation);
         let (target, whose, what) = match operation {
             Operation::Admit(ask) if !ask.dry_run => {
                 let whose = (ask.tenant.clone(), ask.priority.clone());
@@ -75,7 +128,11 @@ pub(super) fn notes(
             }
             Operation::Release(release) => {
                 let throttled = matches!(release.outcome, CallOutcome::Throttled { .. });
-                (&release.target, None, What::Release { throttled })
+                let what = What::Release {
+                    throttled,
+                    measured: measured(release, settlement.as_ref()),
+                };
+                (&release.target, None, what)
             }
             Operation::Cancel(cancel) => (&cancel.target, None, What::Cancel),
             Operation::Report(report) => {
@@ -94,7 +151,7 @@ pub(super) fn notes(
             target: target.clone(),
             whose,
             what,
-            settlement: settlement(operation),
+            settlement,
         })
     };
     batch.iter().map(note).collect()
@@ -119,7 +176,7 @@ impl Note {
     fn count(&self, minute: &mut Minute, own: GrantId, outcome: &Outcome) {
         match (&self.what, outcome) {
             (What::Admit, Outcome::Admit(decided)) => self.count_decision(minute, own, decided),
-            (What::Release { throttled }, Outcome::Release(ReleaseOutcome::Applied)) => {
+            (What::Release { throttled, .. }, Outcome::Release(ReleaseOutcome::Applied)) => {
                 self.count_settlement(minute);
                 if *throttled {
                     minute.row(self.settled_key()).throttled += 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The label value of what has no series of its own.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// The names that have series of their own, as many as a scrape may hold. Clones share them.
 #[derive(Clone, Debug)]

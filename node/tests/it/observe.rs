@@ -86,6 +86,11 @@ async fn metrics_tell_what_happened() {
     let cluster = start_with_target(3).await;
     let leader = leader(&cluster);
     let mut client = admission(&cluster, leader);
+    let answer = client.admit(ask("well")).await.unwrap().into_inner();
+    let mut settled = release(admitted(&answer).grant.unwrap());
+    // Half as much again as it was charged.
+    settled.actual = units(&[("tokens", 15)]);
+    client.release(settled).await.unwrap();
     let answer = client.admit(ask("job")).await.unwrap().into_inner();
     let mut throttled = release(admitted(&answer).grant.unwrap());
     throttled.outcome = weir_proto::v1::CallOutcome::Throttled.into();
@@ -100,15 +105,18 @@ async fn metrics_tell_what_happened() {
     assert!(media.starts_with("application/openmetrics-text"), "{media}");
     let shard = target(&cluster).await.shard;
     for line in [
-        r#"weir_admit_decisions_total{target="demo/chat",priority="high",outcome="admitted"} 1"#,
+        r#"weir_admit_decisions_total{target="demo/chat",priority="high",outcome="admitted"} 2"#,
+        r#"weir_estimate_error_ratio_sum{target="demo/chat",dimension="tokens"} 1.5"#,
+        r#"weir_estimate_error_ratio_count{target="demo/chat",dimension="tokens"} 1"#,
         r#"weir_upstream_429_total{target="demo/chat"} 1"#,
         r#"weir_refused_calls_total{reason="MALFORMED"} 1"#,
         r#"weir_build_info{version="0.1.0"} 1"#,
         r#"weir_queue_depth{target="demo/chat",priority="high"} 0"#,
-        "weir_admit_duration_seconds_count 1",
+        "weir_admit_duration_seconds_count 2",
         &format!(r#"weir_raft_is_leader{{shard="{shard}"}} 1"#),
         &format!(r#"weir_raft_has_leader{{shard="{shard}"}} 1"#),
         &format!(r#"weir_batch_queue_operations{{shard="{shard}"}} 0"#),
+        &format!(r#"weir_raft_apply_lag_entries{{shard="{shard}"}} 0"#),
     ] {
         assert!(
             text.lines().any(|told| told == line),

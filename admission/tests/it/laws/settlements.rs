@@ -42,14 +42,18 @@ fn change(
     changes.filter(|(_, change)| *change != 0).collect()
 }
 
-fn sorted(settlement: &Settlement) -> Vec<(DimensionName, i64)> {
-    let mut change = settlement.change.clone();
-    change.sort();
-    change
+fn sorted<T: Ord + Clone>(told: &[(DimensionName, T)]) -> Vec<(DimensionName, T)> {
+    let mut told = told.to_vec();
+    told.sort();
+    told
 }
 
-/// Whose a grant was, and how its charge changes.
-type Expected = ((TenantName, PriorityName), Vec<(DimensionName, i64)>);
+/// Whose a grant was, what it was charged, and how its charge changes.
+type Expected = (
+    (TenantName, PriorityName),
+    Amounts,
+    Vec<(DimensionName, i64)>,
+);
 
 /// The change to what was used; a dimension that is not named keeps its charge.
 fn used(charged: &Amounts, actual: &Amounts) -> Vec<(DimensionName, i64)> {
@@ -73,12 +77,15 @@ impl Book {
             }
             _ => self.ended(told.as_ref(), operation, outcome),
         };
-        let Some((whose, change)) = expected else {
+        let Some((whose, charged, change)) = expected else {
             return Ok(());
         };
         let told = told.expect("what ends a grant settles it");
         prop_assert_eq!((&told.tenant, &told.priority), (&whose.0, &whose.1));
-        prop_assert_eq!(sorted(&told), change);
+        let charged = charged.iter().filter(|(_, units)| *units > 0);
+        let charged: Vec<_> = charged.map(|(name, units)| (name.clone(), units)).collect();
+        prop_assert_eq!(sorted(&told.charged), sorted(&charged));
+        prop_assert_eq!(sorted(&told.change), change);
         Ok(())
     }
 
@@ -98,7 +105,8 @@ impl Book {
         let of = (ask.admission_id.clone(), ask.attempt);
         let undone = (anew && told).then(|| {
             let known = self.of_attempt(&ask.target, &ask.tenant, &of);
-            (known.whose, change(&known.charged, |_, _| 0))
+            let change = change(&known.charged, |_, _| 0);
+            (known.whose, known.charged, change)
         });
         if let AdmitOutcome::Admitted(admitted) = decided
             && anew
@@ -127,14 +135,15 @@ impl Book {
                     CallOutcome::Ok | CallOutcome::Failed => used(&known.charged, &release.actual),
                     CallOutcome::NotSent => change(&known.charged, |_, _| 0),
                     // Whether a 429 counts is the policy's; the settlement of the state says so.
-                    CallOutcome::Throttled { .. } => sorted(told.expect("a live grant")),
+                    CallOutcome::Throttled { .. } => sorted(&told.expect("a live grant").change),
                 };
-                Some((known.whose, expected))
+                Some((known.whose, known.charged, expected))
             }
             (Operation::Cancel(cancel), Outcome::Cancel(CancelOutcome::GrantRefunded)) => {
                 let of = (cancel.admission_id.clone(), cancel.attempt);
                 let known = self.of_attempt(&cancel.target, &cancel.tenant, &of);
-                Some((known.whose, change(&known.charged, |_, _| 0)))
+                let change = change(&known.charged, |_, _| 0);
+                Some((known.whose, known.charged, change))
             }
             // Of an older attempt nothing is known any more, and nothing is told.
             (Operation::Report(report), Outcome::Report(ReportOutcome::Settled))
@@ -142,7 +151,8 @@ impl Book {
             {
                 let of = (report.admission_id.clone(), report.attempt);
                 let known = self.of_attempt(&report.target, &report.tenant, &of);
-                Some((known.whose, used(&known.charged, &report.actual)))
+                let change = used(&known.charged, &report.actual);
+                Some((known.whose, known.charged, change))
             }
             _ => None,
         }
