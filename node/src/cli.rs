@@ -7,6 +7,8 @@ use crate::exit::{EXIT_CODES, Exit};
 use crate::history::wall;
 use crate::limits::CONNECTIONS_MAX;
 use crate::listen::{BindError, bind, tcp};
+use crate::metrics::SpanMetrics;
+use crate::otlp::{Exporter, OtlpError};
 use crate::server::{Ended, Parts, Server};
 use crate::{ctl, demo, dev, manual, signals, trace};
 use clap::{Parser, Subcommand};
@@ -61,6 +63,9 @@ struct ServerArgs {
     /// Form of the log (log.format).
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
+    /// Where spans go: an OTLP collector that speaks gRPC, as http://host:port (trace.otlp_endpoint).
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// Serve in plain text beyond this machine: the network must be trusted.
     #[arg(long)]
     insecure: bool,
@@ -114,10 +119,11 @@ impl Cli {
 /// The log of commands without a configuration: what RUST_LOG says, or this.
 fn init_trace(default: &str) {
     let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| default.to_owned());
-    trace::init(&LogConfig {
+    let log = LogConfig {
         format: LogFormat::Text,
         filter,
-    });
+    };
+    trace::init(&log, None);
 }
 
 fn told(result: anyhow::Result<Exit>) -> Exit {
@@ -136,6 +142,8 @@ enum ServeError {
     Bind(#[from] BindError),
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
 }
 
 impl ServeError {
@@ -144,9 +152,11 @@ impl ServeError {
         match self {
             ServeError::Config(_)
             | ServeError::Bind(BindError::Exposed { .. })
-            | ServeError::Start(StartError::Config(_) | StartError::Address(_)) => Exit::Usage,
+            | ServeError::Start(StartError::Config(_) | StartError::Address(_))
+            | ServeError::Otlp(OtlpError::Exporter(_)) => Exit::Usage,
             ServeError::Start(StartError::Identity(error)) => identity_exit(error),
-            ServeError::Bind(BindError::Resolve { .. } | BindError::Bind { .. })
+            ServeError::Otlp(OtlpError::Thread(_))
+            | ServeError::Bind(BindError::Resolve { .. } | BindError::Bind { .. })
             | ServeError::Start(
                 StartError::Log(_)
                 | StartError::Snapshot(_)
@@ -188,7 +198,12 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
     overlays.push(env_overlay(std::env::vars())?);
     overlays.push(flags(&args));
     let config = Config::from_overlays(overlays)?;
-    trace::init(&config.log);
+    let spans = SpanMetrics::default();
+    let exporter = match &config.trace.otlp_endpoint {
+        Some(endpoint) => Some(Exporter::start(endpoint, &config, spans.clone()).await?),
+        None => None,
+    };
+    trace::init(&config.log, exporter.as_ref());
     // A signal that comes while the node starts stops it right after.
     let stop = signals::stop();
     let listen = &config.listen;
@@ -214,9 +229,14 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),
         clock: Arc::new(MonotonicClock::new()),
         wall: wall(),
+        spans,
     })
     .await?;
-    Ok(server.run(stop).await)
+    let ended = server.run(stop).await;
+    if let Some(exporter) = exporter {
+        exporter.close().await;
+    }
+    Ok(ended)
 }
 
 fn flags(args: &ServerArgs) -> Overlay {
@@ -224,10 +244,12 @@ fn flags(args: &ServerArgs) -> Overlay {
     overlay.node.id = args.node_id;
     overlay.node.data_dir.clone_from(&args.data_dir);
     overlay.log.format = args.log_format;
+    overlay.trace.otlp_endpoint.clone_from(&args.otlp_endpoint);
     let given = [
         ("--node-id", args.node_id.is_some()),
         ("--data-dir", args.data_dir.is_some()),
         ("--log-format", args.log_format.is_some()),
+        ("--otlp-endpoint", args.otlp_endpoint.is_some()),
     ];
     overlay.sources = given
         .iter()

@@ -54,6 +54,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// How the log is written.
     pub log: LogConfig,
+    /// Where spans go.
+    pub trace: TraceConfig,
 }
 
 /// The three addresses of a node, each `host:port`.
@@ -93,6 +95,13 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Least level told, as `tracing_subscriber` reads it.
     pub filter: String,
+}
+
+/// Where the spans along the road of requests go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// The OTLP collector that they are sent to over gRPC, `http://host:port`; `None` sends none.
+    pub otlp_endpoint: Option<String>,
 }
 
 /// The form of the log.
@@ -147,6 +156,7 @@ impl Config {
         self.check_members()?;
         self.check_raft()?;
         self.check_history()?;
+        self.check_trace()?;
         EnvFilter::try_new(&self.log.filter)
             .map(|_| ())
             .map_err(|error| ("log.filter".to_owned(), format!("is not a filter: {error}")))
@@ -217,6 +227,20 @@ impl Config {
         )?;
         rule(HISTORY_MIB.contains(&max_mib), "history.max_mib", || {
             format!("must be 1 to 65 536, is {max_mib}")
+        })
+    }
+
+    fn check_trace(&self) -> Result<(), (String, String)> {
+        let Some(endpoint) = &self.trace.otlp_endpoint else {
+            return Ok(());
+        };
+        let key = "trace.otlp_endpoint";
+        let address = endpoint.strip_prefix("http://").unwrap_or_default();
+        let address = address.strip_suffix('/').unwrap_or(address);
+        let plain = |byte: u8| byte.is_ascii_graphic() && !b"/?#@".contains(&byte);
+        let well_formed = address.bytes().all(plain) && check_address(key, address).is_ok();
+        rule(well_formed, key, || {
+            format!("must be http://host:port, for gRPC without TLS, is {endpoint:?}")
         })
     }
 

@@ -7,7 +7,7 @@ mod node;
 pub use self::command::{DevArgs, run};
 
 use self::node::{NodeError, Running, Sockets};
-use crate::config::{Config, HistoryConfig, LogConfig, LogFormat, Member};
+use crate::config::{Config, HistoryConfig, LogConfig, LogFormat, Member, TraceConfig};
 use crate::limits::STOP_WITHIN;
 use crate::listen::BindError;
 use crate::server::Ended;
@@ -152,6 +152,7 @@ impl Cluster {
                         format: LogFormat::Auto,
                         filter: "info".into(),
                     },
+                    trace: TraceConfig::default(),
                 };
                 (*node, config)
             })

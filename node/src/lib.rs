@@ -22,6 +22,7 @@ pub mod limits;
 pub mod listen;
 mod manual;
 pub mod metrics;
+pub mod otlp;
 mod road;
 pub mod server;
 pub mod service;

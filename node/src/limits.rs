@@ -151,6 +151,20 @@ pub const HISTORY_COMMANDS_MAX: usize = 16;
 /// Part of [`STOP_WITHIN`] for writing the history.
 pub const HISTORY_CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
+/// Spans that wait for the OTLP collector: those of some 400 calls. Further ones are dropped and counted.
+pub const OTLP_QUEUE_MAX: usize = 2_048;
+/// Spans sent at once.
+pub const OTLP_BATCH_MAX: usize = 512;
+/// Spans are sent after this even if they are few.
+pub const OTLP_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the collector may take to answer. Then the spans are given up.
+pub const OTLP_EXPORT_WITHIN: Duration = Duration::from_secs(5);
+/// After spans were given up the next ones are sent after this.
+pub const OTLP_PAUSE: Duration = Duration::from_secs(1);
+/// Part of [`STOP_WITHIN`] for sending the last spans: a few round trips to a collector nearby.
+pub const OTLP_CLOSE_WITHIN: Duration = Duration::from_millis(400);
+
+const _: () = assert!(OTLP_BATCH_MAX <= OTLP_QUEUE_MAX);
 const _: () = assert!(SUBMISSION_OPERATIONS_MAX <= ENTRY_OPERATIONS_MAX);
 // A frame that belongs to one shard is one submission.
 const _: () = assert!(FRAME_OPERATIONS_MAX == SUBMISSION_OPERATIONS_MAX);
@@ -165,6 +179,7 @@ const _: () = assert!(
         + DRAIN_WITHIN.as_millis()
         + HISTORY_CLOSE_WITHIN.as_millis()
         + CLOSE_WITHIN.as_millis()
+        + OTLP_CLOSE_WITHIN.as_millis()
         < STOP_WITHIN.as_millis()
 );
 const _: () = assert!(

@@ -9,6 +9,7 @@ mod estimates;
 mod history;
 mod series;
 mod sessions;
+mod spans;
 
 pub use self::batch::BatchMetrics;
 pub use self::decisions::LastDecisions;
@@ -16,6 +17,7 @@ pub use self::estimates::EstimateMetrics;
 pub use self::history::HistoryMetrics;
 pub(crate) use self::series::label_value;
 pub use self::sessions::OpenSession;
+pub use self::spans::SpanMetrics;
 
 use self::decisions::DecisionMetrics;
 use self::sessions::SessionMetrics;
@@ -35,17 +37,18 @@ pub struct Metrics {
     batch: BatchMetrics,
     sessions: SessionMetrics,
     history: HistoryMetrics,
+    spans: SpanMetrics,
 }
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        Metrics::new()
+        Metrics::new(SpanMetrics::default())
     }
 }
 
 impl Metrics {
-    /// A registry with every metric of a node, all at zero.
-    pub fn new() -> Metrics {
+    /// A registry with every metric of a node, all at zero but those of spans, which belong to the process.
+    pub fn new(spans: SpanMetrics) -> Metrics {
         let metrics = Metrics {
             registry: Arc::new(Mutex::new(Registry::with_prefix("weir"))),
             decisions: DecisionMetrics::default(),
@@ -53,6 +56,7 @@ impl Metrics {
             batch: BatchMetrics::default(),
             sessions: SessionMetrics::default(),
             history: HistoryMetrics::default(),
+            spans,
         };
         metrics.register();
         metrics
@@ -70,6 +74,7 @@ impl Metrics {
         self.batch.register(&mut registry);
         self.sessions.register(&mut registry);
         self.history.register(&mut registry);
+        self.spans.register(&mut registry);
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -11,10 +11,11 @@ use crate::http::{self, AdminConnections};
 use crate::limits::{
     ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, CONNECTIONS_MAX,
     DRAIN_WITHIN, HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT,
-    PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN, STREAMS_PER_CONNECTION_MAX,
+    OTLP_CLOSE_WITHIN, PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN,
+    STREAMS_PER_CONNECTION_MAX,
 };
 use crate::listen::Incoming;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SpanMetrics};
 use crate::service::admission::Admission;
 use crate::service::cluster::ClusterApi;
 use crate::service::history::HistoryApi;
@@ -57,6 +58,8 @@ pub struct Parts<C, P> {
     pub clock: Arc<dyn Clock>,
     /// The wall clock, for the minutes of the history of use.
     pub wall: Wall,
+    /// What this process counts of exported spans, to be told with what the node counts.
+    pub spans: SpanMetrics,
 }
 
 /// Where the history of use lies in the data directory.
@@ -109,7 +112,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let groups =
             Groups::start(parts.config.raft(), parts.connector.clone(), parts.clock).await?;
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(parts.spans);
         let history = History::start(
             parts.config.data_dir.join(HISTORY_DIR),
             parts.config.history,
@@ -192,7 +195,7 @@ impl Server {
     }
 
     /// Stops so that clients lose nothing: leaderships are handed over, what was accepted is answered.
-    /// Takes at most [`STOP_WITHIN`].
+    /// Takes at most [`STOP_WITHIN`] but for [`OTLP_CLOSE_WITHIN`], which is the process's.
     async fn stop(mut self) {
         tracing::info!("stopping: leaderships are handed over, accepted operations are answered");
         let steps = async {
@@ -209,7 +212,10 @@ impl Server {
             self.closing_peer.cancel();
             groups.shutdown().await;
         };
-        if timeout(STOP_WITHIN, steps).await.is_err() {
+        if timeout(STOP_WITHIN - OTLP_CLOSE_WITHIN, steps)
+            .await
+            .is_err()
+        {
             tracing::warn!("the stop took too long and was cut short");
         } else {
             tracing::info!("stopped");

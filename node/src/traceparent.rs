@@ -1,5 +1,7 @@
 //! Where a caller's trace goes on: the W3C trace context of a call.
 
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use tonic::metadata::MetadataMap;
 
 /// The metadata key.
@@ -21,6 +23,18 @@ impl TraceParent {
     /// refuse a call.
     pub fn of(metadata: &MetadataMap) -> Option<TraceParent> {
         TraceParent::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
+    }
+
+    /// What spans of this call have as their parent when they are exported.
+    pub(crate) fn context(self) -> Context {
+        let flags = TraceFlags::default().with_sampled(self.sampled);
+        Context::new().with_remote_span_context(SpanContext::new(
+            TraceId::from(self.trace_id),
+            SpanId::from(self.span_id),
+            flags,
+            true,
+            TraceState::NONE,
+        ))
     }
 
     /// Reads `version-trace id-span id-flags`, all in lower-case hex. Later versions may have more behind.

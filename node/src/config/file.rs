@@ -1,6 +1,6 @@
 //! Reading one source of configuration: a file, an environment variable, flags.
 
-use super::{Config, DEFAULT_CONFIG, HistoryConfig, LogConfig, LogFormat, Member};
+use super::{Config, DEFAULT_CONFIG, HistoryConfig, LogConfig, LogFormat, Member, TraceConfig};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,12 @@ use weir_raft::NodeId;
 
 /// Prefix of environment variables that configure a node.
 const ENV_PREFIX: &str = "WEIR__";
+
+/// Where programs that know OpenTelemetry find their collector, from the least to the most particular.
+const OTLP_VARIABLES: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +70,8 @@ pub struct Overlay {
     pub history: HistorySection,
     /// Section `log`.
     pub log: LogSection,
+    /// Section `trace`.
+    pub trace: TraceSection,
     /// Where this comes from, for error messages.
     #[serde(skip)]
     pub sources: Vec<String>,
@@ -149,6 +157,14 @@ pub struct LogSection {
     pub filter: Option<String>,
 }
 
+/// Section `trace`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TraceSection {
+    /// Where the collector is.
+    pub otlp_endpoint: Option<String>,
+}
+
 /// Reads a file.
 pub fn file_overlay(file: &Path) -> Result<Overlay, ConfigError> {
     let text = std::fs::read_to_string(file).map_err(|error| ConfigError::Read {
@@ -163,12 +179,19 @@ pub fn file_overlay(file: &Path) -> Result<Overlay, ConfigError> {
     Ok(overlay)
 }
 
-/// Reads the variables that start with `WEIR__`; others are none of ours.
+/// Reads the variables that start with `WEIR__`, and where OpenTelemetry says that its collector is unless one
+/// of them says so too; others are none of ours.
 pub fn env_overlay(
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Overlay, ConfigError> {
     let mut all = Overlay::default();
+    let mut collectors = [const { None }; OTLP_VARIABLES.len()];
     for (variable, value) in variables {
+        let known = OTLP_VARIABLES.iter().zip(&mut collectors);
+        for (_, collector) in known.filter(|(name, _)| **name == variable) {
+            // Empty means unset, as OpenTelemetry wants it.
+            *collector = (!value.is_empty()).then(|| value.clone());
+        }
         if let Some(path) = variable.strip_prefix(ENV_PREFIX) {
             let mut overlay = read_variable(path, &value).map_err(|message| ConfigError::Env {
                 variable: variable.clone(),
@@ -176,6 +199,13 @@ pub fn env_overlay(
             })?;
             overlay.sources.push(variable);
             all.lay(overlay);
+        }
+    }
+    if all.trace.otlp_endpoint.is_none() {
+        let told = OTLP_VARIABLES.iter().zip(collectors);
+        for (variable, collector) in told.filter(|(_, collector)| collector.is_some()) {
+            all.trace.otlp_endpoint = collector;
+            all.sources.push((*variable).to_owned());
         }
     }
     Ok(all)
@@ -231,6 +261,7 @@ impl Overlay {
         replace(&mut history.max_mib, over.history.max_mib);
         replace(&mut self.log.format, over.log.format);
         replace(&mut self.log.filter, over.log.filter);
+        replace(&mut self.trace.otlp_endpoint, over.trace.otlp_endpoint);
         self.sources.extend(over.sources);
     }
 
@@ -270,6 +301,10 @@ impl Overlay {
                 log: LogConfig {
                     format: present("log.format", self.log.format)?,
                     filter: present("log.filter", self.log.filter)?,
+                },
+                trace: TraceConfig {
+                    otlp_endpoint: Some(present("trace.otlp_endpoint", self.trace.otlp_endpoint)?)
+                        .filter(|endpoint| !endpoint.is_empty()),
                 },
             };
             config.check()?;

@@ -107,6 +107,11 @@ const MISTAKES: &[Mistake] = &[
     ("[raft]\nelection_max_ms = 400", &[], &["raft.election_max_ms: must be above raft.election_min_ms (400), is 400"]),
     ("[history]\nretention_hours = 745", &[], &["history.retention_hours: must be 0 to 744, is 745"]),
     ("[history]\nmax_mib = 0", &[], &["history.max_mib: must be 1 to 65 536, is 0"]),
+    ("[trace]\notlp_endpoint = \"https://a:4317\"", &[], &["trace.otlp_endpoint: must be http://host:port, for gRPC without TLS, is \"https://a:4317\""]),
+    ("[trace]\notlp_endpoint = \"http://a\"", &[], &["trace.otlp_endpoint: must be http://host:port"]),
+    ("[trace]\notlp_endpoint = \"http://a/b:1\"", &[], &["trace.otlp_endpoint: must be http://host:port"]),
+    ("[trace]\notlp_endpoint = \"http://:1\"", &[], &["trace.otlp_endpoint: must be http://host:port"]),
+    ("", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "a:1")], &["trace.otlp_endpoint: must be http://host:port", "OTEL_EXPORTER_OTLP_ENDPOINT"]),
     ("[log]\nfilter = \"a=b=c\"", &[], &["log.filter: is not a filter"]),
     ("", &[("WEIR__NODE__ID", "two")], &["environment variable WEIR__NODE__ID: ", "\"two\""]),
     ("", &[("WEIR__NODE__IDD", "2")], &["variable WEIR__NODE__IDD: ", "unknown field `idd`"]),
@@ -114,6 +119,30 @@ const MISTAKES: &[Mistake] = &[
     ("", &[("WEIR__NODE__A=1\n", "2")], &["must be named WEIR__SECTION__KEY"]),
     ("", &[("WEIR__NODE__ID", "9")], &["node.id: must be one of the members (1), is 9", "WEIR__NODE__ID"]),
 ];
+
+#[test]
+fn the_collector_is_where_the_most_particular_source_says() {
+    let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:1");
+    let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:2/");
+    let ours = ("WEIR__TRACE__OTLP_ENDPOINT", "http://ours:3");
+    let unset = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "");
+    let off = ("WEIR__TRACE__OTLP_ENDPOINT", "");
+    let file = "[trace]\notlp_endpoint = \"http://file:4\"";
+    for (file, env, expected) in [
+        ("", &[][..], None),
+        (file, &[], Some("http://file:4")),
+        (file, &[general], Some(general.1)),
+        (file, &[general, traces], Some(traces.1)),
+        (file, &[traces, general], Some(traces.1)),
+        (file, &[ours, traces, general], Some(ours.1)),
+        (file, &[general, unset], Some(general.1)),
+        (file, &[unset], Some("http://file:4")),
+        (file, &[general, off], None),
+    ] {
+        let told = config(file, env).unwrap().trace.otlp_endpoint;
+        assert_eq!(told.as_deref(), expected, "{file} {env:?}");
+    }
+}
 
 #[test]
 fn errors_name_source_and_key() {

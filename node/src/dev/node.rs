@@ -7,6 +7,7 @@ use crate::config::{Config, Member};
 use crate::history::wall;
 use crate::limits::STOP_WITHIN;
 use crate::listen::{BindError, bind, tcp};
+use crate::metrics::SpanMetrics;
 use crate::server::{Ended, Parts, Server};
 use crate::shards::Shards;
 use std::future::pending;
@@ -229,6 +230,7 @@ async fn open(
         connector,
         clock: Arc::new(MonotonicClock::new()),
         wall: wall(),
+        spans: SpanMetrics::default(),
     })
     .await
     .map_err(NodeError::Start)

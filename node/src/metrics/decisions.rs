@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn series_are_bounded_and_the_rest_is_counted_together() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         for number in 0..METRIC_SERIES_MAX + 7 {
             decide(&metrics, &format!("pool/{number:05}"));
         }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_format() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         decide(&metrics, r#"a"b\c"#);
         assert!(metrics.render().unwrap().contains(r#"target="a\"b\\c""#));
     }

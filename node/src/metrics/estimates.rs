@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_ratio_is_that_of_use_to_charge() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         for (charged, used) in [(1_000, 1_000), (1_000, 500), (1_000, 3_000), (0, 7), (8, 0)] {
             settled(&metrics, "a", charged, used);
         }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn histograms_are_bounded_and_the_rest_is_counted_together() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         for number in 0..METRIC_HISTOGRAMS_MAX + 7 {
             settled(&metrics, &format!("pool/{number:05}"), 1, 1);
         }

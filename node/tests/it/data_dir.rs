@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_node::config::Config;
 use weir_node::dev::{Cluster, ClusterOptions};
 use weir_node::listen::{bind, tcp};
+use weir_node::metrics::SpanMetrics;
 use weir_node::server::{Parts, Server};
 use weir_raft::{MonotonicClock, NodeId};
 
@@ -18,6 +19,7 @@ async fn start_error(config: Config) -> String {
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),
         clock: Arc::new(MonotonicClock::new()),
         wall: weir_node::history::wall(),
+        spans: SpanMetrics::default(),
     })
     .await;
     match started {

@@ -14,6 +14,7 @@ mod data_dir;
 mod observe;
 mod operating;
 mod operator;
+mod otlp;
 mod overload;
 mod road;
 mod session;

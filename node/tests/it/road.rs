@@ -11,8 +11,9 @@ use tracing::{Metadata, Subscriber, subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use weir_admission::ShardId;
-use weir_node::config::{Config, HistoryConfig, LogConfig, LogFormat, Member};
+use weir_node::config::{Config, HistoryConfig, LogConfig, LogFormat, Member, TraceConfig};
 use weir_node::listen::{bind, tcp};
+use weir_node::metrics::SpanMetrics;
 use weir_node::server::{Parts, Server};
 use weir_proto::v1 as wire;
 use weir_proto::v1::admission_service_client::AdmissionServiceClient;
@@ -132,6 +133,7 @@ async fn node(dir: &std::path::Path) -> (Server, String) {
             format: LogFormat::Auto,
             filter: "info".into(),
         },
+        trace: TraceConfig::default(),
     };
     let server = Server::start(Parts {
         config,
@@ -141,6 +143,7 @@ async fn node(dir: &std::path::Path) -> (Server, String) {
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),
         clock: Arc::new(MonotonicClock::new()),
         wall: weir_node::history::wall(),
+        spans: SpanMetrics::default(),
     })
     .await
     .unwrap();
