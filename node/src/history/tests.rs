@@ -41,6 +41,21 @@ impl Fixture {
         }
     }
 
+    /// A history that has its store: on a busy machine the life before it lets go of it some time after it was
+    /// closed.
+    async fn open(dir: &Path, config: HistoryConfig, minute: u64) -> Fixture {
+        let fixture = Fixture::start(dir, config, minute);
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while fixture.read(HistoryBy::Nothing).await.trouble == "in use" {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the store stays in use"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        fixture
+    }
+
     fn shared(&self) -> &Shared {
         self.history.shared.as_ref().unwrap()
     }
@@ -489,7 +504,7 @@ async fn judge(acts: &[Act]) -> Result<(), TestCaseError> {
     let dir = dir.path().join("history");
     let config = HistoryConfig::default();
     let mut world = World::new();
-    let mut fixture = Fixture::start(&dir, config, world.minute);
+    let mut fixture = Fixture::open(&dir, config, world.minute).await;
     for act in acts {
         match act {
             Act::Wait(us) => world.now += us,
@@ -501,7 +516,7 @@ async fn judge(acts: &[Act]) -> Result<(), TestCaseError> {
             }
             Act::Restart => {
                 fixture.history.close().await;
-                fixture = Fixture::start(&dir, config, world.minute);
+                fixture = Fixture::open(&dir, config, world.minute).await;
             }
             Act::Ask { .. } | Act::Release { .. } | Act::Cancel { .. } | Act::Report { .. } => {
                 world.act(act, fixture.shared());
@@ -548,10 +563,10 @@ proptest! {
 async fn minutes_are_kept_over_a_restart_and_added_to() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("history");
-    let fixture = Fixture::start(&dir, HistoryConfig::default(), START);
+    let fixture = Fixture::open(&dir, HistoryConfig::default(), START).await;
     fixture.count("ann", 3);
     fixture.history.close().await;
-    let fixture = Fixture::start(&dir, HistoryConfig::default(), START);
+    let fixture = Fixture::open(&dir, HistoryConfig::default(), START).await;
     fixture.count("ann", 4);
     fixture.at(START + 1);
     fixture.count("bob", 1);
@@ -591,7 +606,7 @@ async fn a_damaged_store_is_put_aside_and_a_new_one_begins() {
                 std::fs::write(&path, bytes).unwrap();
             }
         }
-        let fixture = Fixture::start(&dir, HistoryConfig::default(), START + round);
+        let fixture = Fixture::open(&dir, HistoryConfig::default(), START + round).await;
         assert_eq!(fixture.admitted().await, [], "round {round}");
         fixture.count("ann", 2);
         assert_eq!(fixture.admitted().await, [(START + round, 2)]);
