@@ -219,6 +219,7 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
         data_dir = %config.data_dir.display(),
         version = env!("CARGO_PKG_VERSION"),
         connections_max = CONNECTIONS_MAX,
+        otlp_endpoint = config.trace.otlp_endpoint,
         "node starts"
     );
     let server = Server::start(Parts {

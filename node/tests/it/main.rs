@@ -16,6 +16,7 @@ mod operating;
 mod operator;
 mod otlp;
 mod overload;
+mod process;
 mod road;
 mod session;
 mod stop;

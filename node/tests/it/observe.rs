@@ -1,5 +1,6 @@
 //! Health, reflection, metrics and probes.
 
+use crate::process::Node;
 use crate::support::*;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -137,6 +138,28 @@ async fn metrics_tell_what_happened() {
     assert!(media.starts_with("text/plain; version=0.0.4"), "{media}");
     assert_eq!(told(&classic), METRICS);
     cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn estimates_are_judged_without_a_history_too() {
+    let node = Node::start("[history]\nretention_hours = 0\n", &[], &[]).await;
+    let mut client = node.admission();
+    let answer = client.admit(ask("job")).await.unwrap().into_inner();
+    let mut settled = release(admitted(&answer).grant.unwrap());
+    settled.actual = units(&[("tokens", 5)]);
+    client.release(settled.clone()).await.unwrap();
+    // A release that comes again changes nothing.
+    client.release(settled).await.unwrap();
+    let told = async |part: &str| {
+        let labels = r#"{target="demo/chat",dimension="tokens"}"#;
+        let sample = format!("weir_estimate_error_ratio_{part}{labels}");
+        node.metric(&sample).await
+    };
+    assert_eq!(
+        (told("sum").await, told("count").await),
+        (Some(0.5), Some(1.0))
+    );
+    node.stop().await;
 }
 
 /// Every metric of a node. Dashboards and alerts know these names.
