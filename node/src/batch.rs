@@ -22,15 +22,15 @@ mod tests;
 use self::pump::Pump;
 pub(crate) use self::queue::gives_back;
 use self::queue::{Queue, Submission};
-use crate::limits::{RETRY_HINT_MIN, SUBMISSION_OPERATIONS_MAX};
+use crate::limits::{QUEUE_WAIT_MAX, RETRY_HINT_MIN, SUBMISSION_OPERATIONS_MAX};
 use crate::metrics::BatchMetrics;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use weir_admission::{Operation, Outcome, ShardId};
 use weir_raft::{Committed, NodeId, ProposeError};
 
@@ -140,6 +140,8 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Told of each submission and of the closing.
     changed: Notify,
+    /// Told whenever something left the queue, and of the closing.
+    room: Notify,
 }
 
 impl Shared {
@@ -155,6 +157,7 @@ impl Batcher {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::default()),
             changed: Notify::new(),
+            room: Notify::new(),
         });
         let (done, drained) = watch::channel(false);
         let pump = Pump::new(proposer, shared.clone(), metrics);
@@ -198,6 +201,39 @@ impl Batcher {
         Ok(Completion(completion))
     }
 
+    /// Submits and waits for the answer. Operations that all give capacity back are never refused for want
+    /// of room: they wait for it, as long as anything moves.
+    pub async fn answer(
+        &self,
+        mut operations: Vec<Operation>,
+        deadline: Option<Instant>,
+    ) -> Answer {
+        let waits = operations.iter().all(gives_back);
+        loop {
+            let mut room = pin!(self.shared.room.notified());
+            // Before the try, so that no room that comes in between is missed.
+            room.as_mut().enable();
+            match self.try_submit(operations, deadline) {
+                Ok(completion) => return completion.await,
+                Err(Refused {
+                    error: SubmitError::Overloaded { .. },
+                    operations: refused,
+                }) if waits => operations = refused,
+                Err(refused) => return Err(refused.error),
+            }
+            let stuck = Instant::now() + QUEUE_WAIT_MAX;
+            let until = deadline.map_or(stuck, |deadline| deadline.min(stuck));
+            if timeout_at(until, room).await.is_err() {
+                let expired = until < stuck;
+                return Err(if expired {
+                    SubmitError::Expired
+                } else {
+                    SubmitError::NoQuorum
+                });
+            }
+        }
+    }
+
     /// Operations that wait for their entry.
     pub fn depth(&self) -> usize {
         self.shared.queue().operations()
@@ -207,6 +243,7 @@ impl Batcher {
     pub fn close(&self) {
         self.shared.queue().close();
         self.shared.changed.notify_one();
+        self.shared.room.notify_waiters();
     }
 
     /// Resolves when the batcher is closed and everything it accepted is answered.

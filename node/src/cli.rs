@@ -4,8 +4,8 @@ use crate::config::{
     Config, ConfigError, DEFAULT_CONFIG, LogConfig, LogFormat, Overlay, env_overlay, file_overlay,
 };
 use crate::exit::{EXIT_CODES, Exit};
+use crate::files::{TooFewFiles, connections_max, raise_limit};
 use crate::history::wall;
-use crate::limits::CONNECTIONS_MAX;
 use crate::listen::{BindError, bind, tcp};
 use crate::metrics::SpanMetrics;
 use crate::otlp::{Exporter, OtlpError};
@@ -141,6 +141,8 @@ enum ServeError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
+    Files(#[from] TooFewFiles),
+    #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
     Otlp(#[from] OtlpError),
@@ -151,6 +153,7 @@ impl ServeError {
     fn exit(&self) -> Exit {
         match self {
             ServeError::Config(_)
+            | ServeError::Files(_)
             | ServeError::Bind(BindError::Exposed { .. })
             | ServeError::Start(StartError::Config(_) | StartError::Address(_))
             | ServeError::Otlp(OtlpError::Exporter(_)) => Exit::Usage,
@@ -204,6 +207,7 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
         None => None,
     };
     trace::init(&config.log, exporter.as_ref());
+    let connections_max = connections_max(raise_limit())?;
     // A signal that comes while the node starts stops it right after.
     let stop = signals::stop();
     let listen = &config.listen;
@@ -218,13 +222,14 @@ async fn try_serve(args: ServerArgs) -> Result<Ended, ServeError> {
         admin = listen.admin,
         data_dir = %config.data_dir.display(),
         version = env!("CARGO_PKG_VERSION"),
-        connections_max = CONNECTIONS_MAX,
+        connections_max,
         otlp_endpoint = config.trace.otlp_endpoint,
         "node starts"
     );
     let server = Server::start(Parts {
         config,
         client: tcp(client),
+        connections_max,
         peer: tcp(peer),
         admin: Some(admin),
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),

@@ -3,7 +3,7 @@
 use crate::health::Readiness;
 use crate::limits::ADMIN_CONNECTIONS_MAX;
 use crate::listen::{Connection, Incoming, tcp};
-use crate::metrics::Metrics;
+use crate::metrics::{Door, Metrics};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -25,18 +25,23 @@ const OPEN_METRICS: HeaderValue =
 /// The media type of [`Metrics::render_classic`].
 const CLASSIC: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Connections of the admin port, counted and cut like all others.
+/// Connections of the admin port, counted and cut like all others. Here everybody stays a stranger, so that
+/// whoever comes gets in and the oldest goes.
 pub(crate) struct AdminConnections {
-    incoming: Incoming<BoxStream<'static, io::Result<TcpStream>>>,
+    incoming: Incoming<BoxStream<'static, io::Result<TcpStream>>, TcpStream>,
     address: SocketAddr,
 }
 
 impl AdminConnections {
     /// Connections of `listener`; when `cut` is cancelled they end.
-    pub(crate) fn new(listener: TcpListener, cut: CancellationToken) -> io::Result<Self> {
+    pub(crate) fn new(
+        listener: TcpListener,
+        door: Door,
+        cut: CancellationToken,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         Ok(Self {
-            incoming: Incoming::new(tcp(listener), ADMIN_CONNECTIONS_MAX, cut),
+            incoming: Incoming::new(tcp(listener), ADMIN_CONNECTIONS_MAX, door, cut),
             address,
         })
     }

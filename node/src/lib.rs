@@ -15,6 +15,7 @@ pub mod ctl;
 pub mod demo;
 pub mod dev;
 pub mod exit;
+pub mod files;
 pub mod health;
 pub mod history;
 mod http;

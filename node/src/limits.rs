@@ -28,6 +28,12 @@ pub const QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const QUEUE_OPERATIONS_RESERVED: usize = QUEUE_OPERATIONS_MAX / 4;
 /// Part of the queue, in bytes, kept for the same.
 pub const QUEUE_BYTES_RESERVED: usize = QUEUE_BYTES_MAX / 4;
+/// A queue that has held more than this, as many as are in flight at once, for [`QUEUE_CROWDED_AFTER`] takes asks
+/// only up to it, until less than an entry waits: the log stays busy with it, and a longer queue would be a
+/// longer wait for everybody, for what gives capacity back too. A burst is over sooner and may fill the queue.
+pub const QUEUE_CROWDED_OPERATIONS: usize = ENTRIES_IN_FLIGHT_MAX * ENTRY_OPERATIONS_MAX;
+/// See [`QUEUE_CROWDED_OPERATIONS`].
+pub const QUEUE_CROWDED_AFTER: Duration = Duration::from_millis(100);
 /// Longest wait of an ask in the queue; of what gives capacity back only while no entry lands. Then the
 /// operation is dropped, and its caller told that nothing happened.
 pub const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -52,6 +58,12 @@ pub const SESSION_ASKS_MAX: usize = 1024;
 /// Operations of one session without an answer. What gives capacity back has the room above
 /// [`SESSION_ASKS_MAX`]; without room for a whole frame the session is not read.
 pub const SESSION_OPERATIONS_MAX: usize = SESSION_ASKS_MAX + 2 * SUBMISSION_OPERATIONS_MAX;
+/// All that is done to refuse asks for which there is no room takes at most one part in so many of one
+/// processor. What a frame costs before it is looked at comes to as much again.
+pub const REFUSING_SHARE: u32 = 20;
+/// Longest time for which a session is not read because its asks found no room: who is refused for the first
+/// time, in a frame of the usual size, is not read for a few milliseconds.
+pub const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Bytes of answers that wait for the reader of one session. A reader that lets more pile up is cut off.
 /// HTTP/2 holds a few hundred kilobytes more.
 pub const SESSION_OUTGOING_BYTES_MAX: usize = 512 * 1024;
@@ -84,14 +96,53 @@ pub const LOST_AT_ONCE: usize = 256;
 pub const LOST_AGAIN: Duration = Duration::from_millis(100);
 /// Bytes of one answer of a node: a listing of policies is the largest.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of answers about targets that are made or wait to be taken by their readers, all connections
+/// together. Each takes the room of the largest while it is made, so that two are made at once.
+pub const UNREAD_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
+/// Calls that wait for such room: some operators and their dashboards. Further ones are refused at once ...
+pub const ANSWERS_WAITING_MAX: usize = 64;
+/// ... and those after this.
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Such an answer is taken within this, or its connection is cut: the largest at 9 Mbit/s.
+pub const ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// The same for each piece of it.
+pub const PIECE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of it that HTTP/2 is given at once, and may hold for a reader that takes none.
+pub const ANSWER_PIECE_BYTES: usize = 16 * 1024;
+/// A session whose reader has taken nothing for this long, although something lay there, is cut off. It is
+/// looked for as often, so that nothing lies for more than twice as long.
+pub const SESSION_TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Calls at once on one client connection.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
+/// Bytes that a client may send on one connection before the node has looked at them: the largest frame of a
+/// session, and 16 000 small asks a second at 200 ms from here. A gibibyte if all connections do so and the
+/// node reads none.
+pub const UNHEARD_BYTES_MAX: u32 = 256 * 1024;
 /// Bytes of the headers of one call.
 pub const HEADER_BYTES_MAX: u32 = 8 * 1024;
-/// Connections of clients at once. Further ones are closed at once.
+/// Connections of clients at once, where the system gives as many file descriptors. When all are taken the
+/// oldest that never called makes room; if all have called or only just come, a further one is closed at once.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// Connections at once to metrics and probes: a few scrapers and an operator.
-pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// Connections of other nodes at once: one of each, and some that are lost and not noticed yet.
+pub const PEER_CONNECTIONS_MAX: usize = 32;
+/// Connections at once to metrics and probes: a few scrapers and an operator. The oldest makes room.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// Files of a node beside the connections that come in: log and snapshots, connections to other nodes, what
+/// the runtime and the standard streams take.
+pub const FILES_OWN: usize = 96;
+/// With fewer connections of clients a node does not start.
+pub const CONNECTIONS_MIN: usize = 16;
+/// Bytes that must have come over a connection ...
+pub const GREETING_BYTES: usize = 24;
+/// ... within this: they are HTTP/2's first words, and less than a request of HTTP/1. What is silent for
+/// longer is no caller, and is closed.
+pub const GREETING_WITHIN: Duration = Duration::from_secs(5);
+/// Who comes has this to make a first call, and until then is not sent away for who comes next: a client says
+/// it together with its greeting.
+pub const STRANGER_SAFE: Duration = Duration::from_millis(50);
+/// Connections that the system holds until they are accepted, if its own bound (`net.core.somaxconn`) allows:
+/// who finds no room there comes again after a second.
+pub const ACCEPT_QUEUE: u32 = 4096;
 /// A call is answered within this, whatever deadline its client set.
 pub const CALL_DURATION_MAX: Duration = Duration::from_secs(10);
 /// How often an idle connection is asked for a sign of life ...
@@ -101,6 +152,8 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that a peer or client reset before we looked at them; more end the connection.
 pub const PENDING_RESETS_MAX: usize = 64;
 
+/// What could be logged for every connection is logged once in this time.
+pub const SAY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Pause after a connection could not be accepted, for example for want of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -171,8 +224,12 @@ const _: () = assert!(FRAME_OPERATIONS_MAX == SUBMISSION_OPERATIONS_MAX);
 const _: () = assert!(SESSION_ASKS_MAX + FRAME_OPERATIONS_MAX <= SESSION_OPERATIONS_MAX);
 const _: () = assert!(ENTRY_OPERATIONS_WORTH <= ENTRY_OPERATIONS_MAX);
 const _: () = assert!(QUEUE_OPERATIONS_RESERVED >= SUBMISSION_OPERATIONS_MAX);
-const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED);
+const _: () = assert!(QUEUE_OPERATIONS_MAX > QUEUE_OPERATIONS_RESERVED + QUEUE_CROWDED_OPERATIONS);
 const _: () = assert!(QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED > POLICY_MESSAGE_BYTES_MAX);
+const _: () = assert!(UNHEARD_BYTES_MAX as usize >= weir_proto::limits::FRAME_BYTES_MAX);
+// Permits of a semaphore are counted in u32.
+const _: () = assert!(UNREAD_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(ANSWER_WAIT_MAX.as_millis() < CALL_DURATION_MAX.as_millis());
 const _: () = assert!(DRAIN_LEADS_WITHIN.as_millis() < CALL_DURATION_MAX.as_millis());
 const _: () = assert!(
     HAND_OVER_WITHIN.as_millis()

@@ -1,20 +1,18 @@
 //! Sockets: bound with a check that plain text stays on this machine, and connections that can be counted
 //! and cut.
 
-use crate::limits::ACCEPT_PAUSE;
+mod incoming;
+mod seldom;
+
+pub use self::incoming::{Connection, Incoming, Visitor};
+
+use self::seldom::Seldom;
+use crate::limits::{ACCEPT_PAUSE, ACCEPT_QUEUE};
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::Connected;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Why a socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,154 +71,69 @@ pub async fn bind(
             address: owned(),
         });
     }
-    TcpListener::bind(&resolved[..])
-        .await
-        .map_err(|error| BindError::Bind {
-            key,
-            address: owned(),
-            error,
-        })
-}
-
-/// A stream of connections, at most so many at once, all of which end with one token.
-///
-/// The stream of the inner connections is handed in: a TCP listener in production, a simulated network in
-/// tests.
-pub struct Incoming<S> {
-    inner: S,
-    room: Arc<Semaphore>,
-    cut: CancellationToken,
-}
-
-impl<S> Incoming<S> {
-    /// Connections of `inner`, at most `connections_max` at once; further ones are closed at once. When
-    /// `cut` is cancelled every connection fails, as if the process had died.
-    pub fn new(inner: S, connections_max: usize, cut: CancellationToken) -> Incoming<S> {
-        Incoming {
-            inner,
-            room: Arc::new(Semaphore::new(connections_max)),
-            cut,
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for resolved in resolved {
+        match listen(resolved) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
         }
     }
+    Err(BindError::Bind {
+        key,
+        address: owned(),
+        error: last,
+    })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A node that starts again takes its port although connections of its last life are not forgotten yet.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE)
 }
 
 /// Connections of a TCP listener, without delay for small writes.
 pub fn tcp(listener: TcpListener) -> BoxStream<'static, io::Result<TcpStream>> {
-    futures::stream::unfold(listener, |listener| async move {
-        let stream = accept(&listener).await;
-        Some((Ok(stream), listener))
+    let state = (listener, Seldom::default());
+    futures::stream::unfold(state, |(listener, mut seldom)| async move {
+        let stream = accept(&listener, &mut seldom).await;
+        Some((Ok(stream), (listener, seldom)))
     })
     .boxed()
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener, seldom: &mut Seldom) -> TcpStream {
     loop {
-        let accepted = listener.accept().await.and_then(|(stream, _)| {
-            stream.set_nodelay(true)?;
-            Ok(stream)
-        });
-        match accepted {
-            Ok(stream) => return stream,
+        match listener.accept().await {
+            Ok((stream, _)) => match stream.set_nodelay(true) {
+                Ok(()) => return stream,
+                // Its caller is gone already.
+                Err(error) => tracing::debug!(%error, "a new connection was lost"),
+            },
+            Err(error) if is_callers(&error) => {
+                tracing::debug!(%error, "a new connection was lost");
+            }
+            // Ours: file descriptors or memory are lacking, and trying at once would not help.
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(missed) = seldom.say() {
+                    tracing::warn!(%error, missed, "a connection could not be accepted");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-impl<S, IO> Stream for Incoming<S>
-where
-    S: Stream<Item = io::Result<IO>> + Unpin,
-{
-    type Item = io::Result<Connection<IO>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            let io = match std::task::ready!(Pin::new(&mut self.inner).poll_next(context)) {
-                None => return Poll::Ready(None),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(io)) => io,
-            };
-            match self.room.clone().try_acquire_owned() {
-                Ok(permit) => {
-                    let cut = Box::pin(self.cut.clone().cancelled_owned());
-                    return Poll::Ready(Some(Ok(Connection {
-                        io,
-                        cut,
-                        _permit: permit,
-                    })));
-                }
-                Err(_full) => tracing::warn!("too many connections, one was closed at once"),
-            }
-        }
-    }
-}
-
-/// One connection.
-pub struct Connection<IO> {
-    io: IO,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl<IO> Connection<IO> {
-    fn check_cut(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl<IO: Connected> Connected for Connection<IO> {
-    type ConnectInfo = IO::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.io.connect_info()
-    }
-}
-
-impl<IO: AsyncRead + Unpin> AsyncRead for Connection<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check_cut(context)?;
-        Pin::new(&mut self.io).poll_read(context, buffer)
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.check_cut(context)?;
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.check_cut(context)?;
-        Pin::new(&mut self.io).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_cut(context)?;
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
+/// True for the errors of one connection that its caller gave up.
+fn is_callers(error: &io::Error) -> bool {
+    [
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::ConnectionRefused,
+        io::ErrorKind::ConnectionReset,
+    ]
+    .contains(&error.kind())
 }

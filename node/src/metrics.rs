@@ -4,6 +4,7 @@
 
 mod batch;
 mod classic;
+mod connections;
 mod decisions;
 mod estimates;
 mod history;
@@ -12,6 +13,7 @@ mod sessions;
 mod spans;
 
 pub use self::batch::BatchMetrics;
+pub use self::connections::{ClosedConnection, Door};
 pub use self::decisions::LastDecisions;
 pub use self::estimates::EstimateMetrics;
 pub use self::history::HistoryMetrics;
@@ -19,6 +21,7 @@ pub(crate) use self::series::label_value;
 pub use self::sessions::OpenSession;
 pub use self::spans::SpanMetrics;
 
+use self::connections::ConnectionMetrics;
 use self::decisions::DecisionMetrics;
 use self::sessions::SessionMetrics;
 use prometheus_client::collector::Collector;
@@ -35,6 +38,7 @@ pub struct Metrics {
     decisions: DecisionMetrics,
     estimates: EstimateMetrics,
     batch: BatchMetrics,
+    connections: ConnectionMetrics,
     sessions: SessionMetrics,
     history: HistoryMetrics,
     spans: SpanMetrics,
@@ -54,6 +58,7 @@ impl Metrics {
             decisions: DecisionMetrics::default(),
             estimates: EstimateMetrics::default(),
             batch: BatchMetrics::default(),
+            connections: ConnectionMetrics::default(),
             sessions: SessionMetrics::default(),
             history: HistoryMetrics::default(),
             spans,
@@ -72,6 +77,7 @@ impl Metrics {
         self.decisions.register(&mut registry);
         self.estimates.register(&mut registry);
         self.batch.register(&mut registry);
+        self.connections.register(&mut registry);
         self.sessions.register(&mut registry);
         self.history.register(&mut registry);
         self.spans.register(&mut registry);
@@ -94,6 +100,11 @@ impl Metrics {
     /// What releases are counted into.
     pub fn estimates(&self) -> EstimateMetrics {
         self.estimates.clone()
+    }
+
+    /// What the connections of a port count into.
+    pub fn door(&self, port: &'static str) -> Door {
+        self.connections.door(port)
     }
 
     /// What batchers count into.

@@ -9,18 +9,19 @@ use crate::health::Health;
 use crate::history::{History, Wall};
 use crate::http::{self, AdminConnections};
 use crate::limits::{
-    ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, CONNECTIONS_MAX,
-    DRAIN_WITHIN, HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT,
-    OTLP_CLOSE_WITHIN, PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN,
-    STREAMS_PER_CONNECTION_MAX,
+    ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, DRAIN_WITHIN,
+    HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, OTLP_CLOSE_WITHIN,
+    PEER_CONNECTIONS_MAX, PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN,
+    STREAMS_PER_CONNECTION_MAX, UNHEARD_BYTES_MAX,
 };
-use crate::listen::Incoming;
-use crate::metrics::{Metrics, SpanMetrics};
+use crate::listen::{Incoming, Visitor};
+use crate::metrics::{Door, Metrics, SpanMetrics};
 use crate::service::admission::Admission;
 use crate::service::cluster::ClusterApi;
 use crate::service::history::HistoryApi;
 use crate::service::session::Sessions;
 use crate::service::targets::Targets;
+use crate::service::unread::Unread;
 use crate::shards::Shards;
 use crate::wakes::Wakes;
 use futures::Stream;
@@ -32,9 +33,11 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
+use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::server::Connected;
 use tonic_health::pb::health_server::HealthServer;
+use tower::util::MapRequestLayer;
 use weir_proto::limits::FRAME_BYTES_MAX;
 use weir_proto::v1::admission_service_server::AdmissionServiceServer;
 use weir_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -48,6 +51,8 @@ pub struct Parts<C, P> {
     pub config: Config,
     /// Connections of clients.
     pub client: C,
+    /// How many connections of clients at once.
+    pub connections_max: usize,
     /// Connections of other nodes.
     pub peer: P,
     /// Where metrics and probes are served; `None` serves none.
@@ -143,17 +148,21 @@ impl Server {
             parts.connector,
             history.clone(),
         );
-        let client = Incoming::new(parts.client, CONNECTIONS_MAX, cut.clone());
+        let door = |port| (metrics.door(port), cut.clone());
+        let (client_door, client_cut) = door("client");
+        let client = Incoming::new(parts.client, parts.connections_max, client_door, client_cut);
         let client = spawn(serve(client_server(), routes, client, closing.clone()));
-        let peer = Incoming::new(parts.peer, CONNECTIONS_MAX, cut.clone());
+        let (peer_door, peer_cut) = door("peer");
+        let peer = Incoming::new(parts.peer, PEER_CONNECTIONS_MAX, peer_door, peer_cut);
         let peer = spawn(serve(
             peer_server(),
             groups.peer_service(),
             peer,
             closing_peer.clone(),
         ));
+        let admin_door = metrics.door("admin");
         let router = http::router(metrics, health.readiness());
-        let admin = spawn(serve_admin(parts.admin, router, cut.clone()));
+        let admin = spawn(serve_admin(parts.admin, router, admin_door, cut.clone()));
         let watcher = spawn(health.clone().follow(shards.clone()));
         let sender_on = spawn(wakes.clone().follow(shards.clone()));
         let finder = spawn(wakes.clone().give_up_lost(shards.clone()));
@@ -227,6 +236,8 @@ impl Server {
 fn client_server() -> tonic::transport::Server {
     tonic::transport::Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .initial_stream_window_size(UNHEARD_BYTES_MAX)
+        .initial_connection_window_size(UNHEARD_BYTES_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
@@ -236,12 +247,13 @@ fn client_server() -> tonic::transport::Server {
 }
 
 async fn serve<C: Connections>(
-    mut server: tonic::transport::Server,
+    server: tonic::transport::Server,
     routes: Routes,
-    connections: Incoming<C>,
+    connections: Incoming<C, C::Io>,
     closing: CancellationToken,
 ) {
     let served = server
+        .layer(MapRequestLayer::new(note_call))
         .add_routes(routes)
         .serve_with_incoming_shutdown(connections, closing.cancelled_owned())
         .await;
@@ -250,13 +262,26 @@ async fn serve<C: Connections>(
     }
 }
 
+/// Whoever calls is no stranger any more.
+fn note_call(request: ::http::Request<Body>) -> ::http::Request<Body> {
+    if let Some(visitor) = request.extensions().get::<Visitor>() {
+        visitor.calls();
+    }
+    request
+}
+
 fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(task))
 }
 
-async fn serve_admin(listener: Option<TcpListener>, router: axum::Router, cut: CancellationToken) {
+async fn serve_admin(
+    listener: Option<TcpListener>,
+    router: axum::Router,
+    door: Door,
+    cut: CancellationToken,
+) {
     let Some(listener) = listener else { return };
-    let served = async { axum::serve(AdminConnections::new(listener, cut)?, router).await };
+    let served = async { axum::serve(AdminConnections::new(listener, door, cut)?, router).await };
     if let Err(error) = served.await {
         tracing::error!(%error, "the listener for metrics and probes ended");
     }
@@ -286,7 +311,7 @@ fn client_routes(
     let routes = Routes::new(health)
         .add_service(admission)
         .add_service(sessions)
-        .add_service(targets)
+        .add_service(Unread::new(targets, Targets::LARGE))
         .add_service(cluster)
         .add_service(history);
     let reflection = tonic_reflection::server::Builder::configure()

@@ -7,6 +7,7 @@ mod error;
 pub mod history;
 pub mod session;
 pub mod targets;
+pub mod unread;
 
 pub(crate) use self::error::wire_error;
 

@@ -65,7 +65,8 @@ impl Shards {
         shard_of(target, self.identity().shards)
     }
 
-    /// Puts operations of one shard into the log and waits for their outcomes.
+    /// Puts operations of one shard into the log and waits for their outcomes. If all of them give capacity
+    /// back they wait for room too.
     pub async fn submit(
         &self,
         shard: ShardId,
@@ -75,7 +76,7 @@ impl Shards {
         let Some(batcher) = self.batchers.get(&shard) else {
             return Err(SubmitError::NotLeader { leader: None });
         };
-        batcher.submit(operations, deadline)?.await
+        batcher.answer(operations, deadline).await
     }
 
     /// Puts operations of one shard into the log, in the order of the calls. Those that are not accepted

@@ -141,7 +141,9 @@ impl<P: Propose> Pump<P> {
         let mut batch: Vec<Operation> = Vec::new();
         let mut waiters = Vec::new();
         let mut carried = Vec::new();
-        for submission in self.shared.queue().cut() {
+        let cut = self.shared.queue().cut();
+        self.shared.room.notify_waiters();
+        for submission in cut {
             if submission.is_past(now) {
                 submission.refuse(SubmitError::Expired);
             } else if !submission.is_abandoned() {
@@ -226,6 +228,9 @@ impl<P: Propose> Pump<P> {
         let progress = self.progress;
         let vain = |s: &Submission| s.is_past(now) || s.is_abandoned() || s.is_stuck(now, progress);
         let gone = self.shared.queue().take(vain);
+        if !gone.is_empty() {
+            self.shared.room.notify_waiters();
+        }
         for submission in gone {
             let error = if submission.is_past(now) {
                 SubmitError::Expired

@@ -4,8 +4,8 @@ use super::size::stored_bytes;
 use super::{Answer, Refused, SubmitError};
 use crate::limits::{
     ENTRY_BYTES_MAX, ENTRY_OPERATIONS_MAX, QUEUE_BYTES_MAX, QUEUE_BYTES_RESERVED,
-    QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED, QUEUE_WAIT_MAX, RETRY_HINT_MAX,
-    RETRY_HINT_MIN,
+    QUEUE_CROWDED_AFTER, QUEUE_CROWDED_OPERATIONS, QUEUE_OPERATIONS_MAX, QUEUE_OPERATIONS_RESERVED,
+    QUEUE_WAIT_MAX, RETRY_HINT_MAX, RETRY_HINT_MIN,
 };
 use crate::road;
 use std::collections::VecDeque;
@@ -143,8 +143,13 @@ pub(super) struct Queue {
     operations: usize,
     bytes: usize,
     closed: bool,
+    /// Since when more has waited than fills the entries in flight, if it has not gone since.
+    crowded_since: Option<Instant>,
     /// How long one entry takes now, as far as known.
     entry_time: Duration,
+    /// Operations that were accepted and refused lately.
+    accepted: u64,
+    refused: u64,
 }
 
 impl Queue {
@@ -155,28 +160,48 @@ impl Queue {
         }
         let (operations_max, bytes_max) = if submission.gives_back {
             (QUEUE_OPERATIONS_MAX, QUEUE_BYTES_MAX)
+        } else if self.is_crowded(submission.since) {
+            (
+                QUEUE_CROWDED_OPERATIONS,
+                QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED,
+            )
         } else {
             (
                 QUEUE_OPERATIONS_MAX - QUEUE_OPERATIONS_RESERVED,
                 QUEUE_BYTES_MAX - QUEUE_BYTES_RESERVED,
             )
         };
-        let operations = self.operations + submission.operations.len();
+        let more = submission.operations.len();
+        let operations = self.operations + more;
         let bytes = self.bytes + submission.bytes;
         if operations > operations_max || bytes > bytes_max {
+            self.refused += more as u64;
             let retry_in = self.retry_in();
             return Err(submission.given_back(SubmitError::Overloaded { retry_in }));
         }
+        if operations > QUEUE_CROWDED_OPERATIONS {
+            self.crowded_since.get_or_insert(submission.since);
+        }
+        self.accepted += more as u64;
         self.operations = operations;
         self.bytes = bytes;
         self.waiting.push_back(submission);
         Ok(())
     }
 
-    /// When half of what waits now will have gone.
+    /// True if what waits is no burst, but more than the log takes: to let it grow would only make everybody
+    /// wait longer.
+    fn is_crowded(&self, now: Instant) -> bool {
+        let since = self.crowded_since;
+        since.is_some_and(|since| now.saturating_duration_since(since) >= QUEUE_CROWDED_AFTER)
+    }
+
+    /// When half of what waits now will have gone, and as many times later as there are more who come than who
+    /// find room.
     fn retry_in(&self) -> Duration {
-        let entries = self.operations.div_ceil(ENTRY_OPERATIONS_MAX).div_ceil(2);
-        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+        let entries = self.operations.div_ceil(ENTRY_OPERATIONS_MAX).div_ceil(2) as u64;
+        let times = 1 + self.refused / self.accepted.max(1);
+        let entries = u32::try_from(entries.saturating_mul(times)).unwrap_or(u32::MAX);
         self.entry_time
             .saturating_mul(entries)
             .clamp(RETRY_HINT_MIN, RETRY_HINT_MAX)
@@ -185,6 +210,9 @@ impl Queue {
     /// Tells how long the last entry took from propose to commit.
     pub(super) fn observe(&mut self, entry_time: Duration) {
         self.entry_time = (self.entry_time * 7 + entry_time) / 8;
+        // What is lately fades with each entry.
+        self.accepted -= self.accepted.div_ceil(8);
+        self.refused -= self.refused.div_ceil(8);
     }
 
     /// Takes the submissions of the next entry: the oldest that fit together, at least one.
@@ -219,6 +247,9 @@ impl Queue {
         for submission in taken {
             self.operations -= submission.operations.len();
             self.bytes -= submission.bytes;
+        }
+        if self.operations <= ENTRY_OPERATIONS_MAX {
+            self.crowded_since = None;
         }
     }
 

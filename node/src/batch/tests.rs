@@ -227,6 +227,110 @@ async fn a_full_queue_refuses_asks_at_once_and_still_takes_releases() {
     }
 }
 
+/// Fills the queue of `batcher` up to the last operation, the reserved part included.
+async fn fill(batcher: &Batcher) -> Vec<Completion> {
+    let mut accepted = Vec::new();
+    for one in [admit, extend] {
+        loop {
+            let frame = (0..64).map(one).collect();
+            match batcher.submit(frame, None) {
+                Ok(completion) => accepted.push(completion),
+                Err(SubmitError::Overloaded { .. }) => break,
+                Err(error) => panic!("{error:?}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(batcher.depth(), QUEUE_OPERATIONS_MAX);
+    accepted
+}
+
+/// Offers `per_ms` asks in each of `ms` milliseconds; answers the longest queue after the first 300, and the
+/// hints of those that were refused.
+async fn press(batcher: &Batcher, per_ms: u64, ms: u64) -> (usize, Vec<Duration>) {
+    let (mut longest, mut hints) = (0, Vec::new());
+    let mut accepted = Vec::new();
+    for tick in 0..ms {
+        match batcher.submit((0..per_ms).map(admit).collect(), None) {
+            Ok(completion) => accepted.push(completion),
+            Err(SubmitError::Overloaded { retry_in }) => hints.push(retry_in),
+            Err(error) => panic!("{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if tick >= 300 {
+            longest = longest.max(batcher.depth());
+        }
+    }
+    (longest, hints)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_stays_is_kept_short_and_a_burst_fills_it() {
+    // Two entries of 512 in 10 ms: 100 a millisecond and 2 in flight more.
+    let log = Log::with(&[Fate::Commit { after_ms: 20 }; 400]);
+    let batcher = start(&log);
+    let (longest, hints) = press(&batcher, 200, 1_000).await;
+    assert!(longest <= QUEUE_CROWDED_OPERATIONS, "{longest}");
+    assert!(
+        longest > QUEUE_CROWDED_OPERATIONS / 2,
+        "the log is kept busy"
+    );
+    let mild = *hints.last().unwrap();
+    // Ten times as many are told to come back later.
+    let (longest, hints) = press(&batcher, 250, 500).await;
+    assert!(longest <= QUEUE_CROWDED_OPERATIONS, "{longest}");
+    assert!(*hints.last().unwrap() >= mild);
+    // Once it was empty, a burst finds room again.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(batcher.depth(), 0);
+    for _ in 0..QUEUE_CROWDED_OPERATIONS * 2 / 256 {
+        batcher.submit((0..256).map(admit).collect(), None).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_gives_capacity_back_waits_for_room_and_is_done() {
+    let log = Log::with(&[Fate::Commit { after_ms: 10 }; ENTRIES_IN_FLIGHT_MAX]);
+    let batcher = start(&log);
+    let accepted = fill(&batcher).await;
+    let refused = batcher.answer(vec![extend(0), admit(0)], None).await;
+    assert!(matches!(refused, Err(SubmitError::Overloaded { .. })));
+    let waiting = (1..=100).map(|number| batcher.answer(vec![extend(number)], None));
+    let answers = futures::future::join_all(waiting).await;
+    for (number, answer) in (1..).zip(&answers) {
+        assert_eq!(numbers(answer), [number]);
+    }
+    drop(accepted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_waits_no_longer_than_anything_moves() {
+    let log = Log::with(&[Fate::Hang; ENTRIES_IN_FLIGHT_MAX]);
+    let batcher = start(&log);
+    let accepted = fill(&batcher).await;
+    let begun = Instant::now();
+    let deadline = begun + Duration::from_millis(50);
+    let answer = batcher.answer(vec![extend(1)], Some(deadline)).await;
+    assert_eq!(answer, Err(SubmitError::Expired));
+    assert_eq!(Instant::now(), deadline);
+    // Then the asks are dropped, which makes room, but nothing lands.
+    let answer = batcher.answer(vec![extend(1)], None).await;
+    assert_eq!(answer, Err(SubmitError::NoQuorum));
+    assert!(begun.elapsed() <= QUEUE_WAIT_MAX * 2 + SWEEP_INTERVAL * 2);
+    drop(accepted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_is_told_when_the_node_stops() {
+    let log = Log::with(&[Fate::Hang; ENTRIES_IN_FLIGHT_MAX]);
+    let batcher = start(&log);
+    let accepted = fill(&batcher).await;
+    let waiting = batcher.answer(vec![extend(1)], None);
+    let (answer, ()) = tokio::join!(waiting, async { batcher.close() });
+    assert_eq!(answer, Err(SubmitError::Stopped));
+    drop(accepted);
+}
+
 #[tokio::test(start_paused = true)]
 async fn bytes_are_bounded_too() {
     let log = Log::with(&[Fate::Hang; ENTRIES_IN_FLIGHT_MAX]);
@@ -282,6 +386,54 @@ async fn a_deadline_that_passes_on_the_way_leaves_the_outcome_unknown() {
     assert_eq!(hasty.await, Err(SubmitError::Unknown));
     assert!(start.elapsed() <= Duration::from_millis(100) + SWEEP_INTERVAL);
     assert_eq!(numbers(&patient.await), [1, 2]);
+}
+
+/// Callers wait for 50 ms, an entry takes 200, and they ask again and again: three times as many as the log
+/// takes.
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_retries_is_dropped_before_the_log_and_leaves_nothing_behind() {
+    const CALLERS: u64 = 1_500;
+    let patience = Duration::from_millis(50);
+    let log = Log::with(&[Fate::Commit { after_ms: 200 }; 40]);
+    let batcher = start(&log);
+    let (mut asked, mut refused) = (Vec::new(), Vec::new());
+    for round in 0..40 {
+        let deadline = Instant::now() + patience;
+        for caller in 0..CALLERS {
+            let number = round * CALLERS + caller;
+            match batcher.submit(vec![admit(number)], Some(deadline)) {
+                Ok(completion) => asked.push((number, completion)),
+                Err(SubmitError::Overloaded { .. }) => refused.push(number),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        tokio::time::sleep(patience).await;
+    }
+    let mut proposed: BTreeSet<u64> = log.entries().into_iter().flatten().collect();
+    assert!(refused.iter().all(|number| !proposed.contains(number)));
+    let (mut expired, mut unknown) = (refused.len(), 0);
+    for (number, answer) in asked {
+        match answer.await {
+            Err(SubmitError::Expired) => {
+                assert!(!proposed.contains(&number), "{number} was dropped");
+                expired += 1;
+            }
+            Err(SubmitError::Unknown) => {
+                assert!(proposed.remove(&number), "{number} was proposed once");
+                unknown += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(expired > unknown, "{expired} {unknown}");
+    // The log is quick again, and nothing of the storm is left in its way.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(batcher.depth(), 0);
+    log.fates.lock().unwrap().clear();
+    let begun = Instant::now();
+    let next = batcher.submit(vec![admit(1)], Some(begun + patience));
+    assert_eq!(numbers(&next.unwrap().await), [1]);
+    assert!(begun.elapsed() < patience);
 }
 
 #[tokio::test(start_paused = true)]

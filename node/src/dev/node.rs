@@ -5,7 +5,7 @@
 
 use crate::config::{Config, Member};
 use crate::history::wall;
-use crate::limits::STOP_WITHIN;
+use crate::limits::{CONNECTIONS_MAX, STOP_WITHIN};
 use crate::listen::{BindError, bind, tcp};
 use crate::metrics::SpanMetrics;
 use crate::server::{Ended, Parts, Server};
@@ -225,6 +225,7 @@ async fn open(
     Server::start(Parts {
         config,
         client: tcp(sockets.client),
+        connections_max: CONNECTIONS_MAX,
         peer: tcp(sockets.peer),
         admin: Some(sockets.admin),
         connector,

@@ -4,10 +4,12 @@
 //! what goes out. It checks a frame once, hands the operations of each shard to its batcher as one
 //! submission, and answers each submission as a whole. Nothing in it waits for another operation.
 
+mod crowd;
 mod frame;
 mod outbox;
 mod run;
 
+use self::crowd::Crowd;
 use self::outbox::Outgoing;
 use self::run::Session;
 use super::principal_of;
@@ -36,6 +38,7 @@ struct Context {
     shards: Shards,
     metrics: Metrics,
     wakes: Wakes,
+    crowd: Crowd,
     /// Cancelled when the node has answered what it accepted and wants its clients to go.
     closing: CancellationToken,
 }
@@ -53,6 +56,7 @@ impl Sessions {
                 shards,
                 metrics,
                 wakes,
+                crowd: Crowd::default(),
                 closing,
             },
             room: Arc::new(Semaphore::new(SESSIONS_MAX)),

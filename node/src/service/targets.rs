@@ -19,6 +19,9 @@ pub struct Targets {
 }
 
 impl Targets {
+    /// Methods that tell whole policies, or all of them.
+    pub const LARGE: &'static [&'static str] = &["GetTarget", "ListTargets", "ListVersions"];
+
     /// Answers for `shards`.
     pub fn new(shards: Shards) -> Targets {
         Targets { shards }

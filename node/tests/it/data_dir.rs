@@ -14,6 +14,7 @@ async fn start_error(config: Config) -> String {
     let started = Server::start(Parts {
         config,
         client: listener().await,
+        connections_max: 64,
         peer: listener().await,
         admin: None,
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),

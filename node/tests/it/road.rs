@@ -12,6 +12,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 use weir_admission::ShardId;
 use weir_node::config::{Config, HistoryConfig, LogConfig, LogFormat, Member, TraceConfig};
+use weir_node::limits::CONNECTIONS_MAX;
 use weir_node::listen::{bind, tcp};
 use weir_node::metrics::SpanMetrics;
 use weir_node::server::{Parts, Server};
@@ -138,6 +139,7 @@ async fn node(dir: &std::path::Path) -> (Server, String) {
     let server = Server::start(Parts {
         config,
         client: tcp(client),
+        connections_max: CONNECTIONS_MAX,
         peer: tcp(peer),
         admin: None,
         connector: Arc::new(|endpoint| endpoint.connect_lazy()),

@@ -363,7 +363,7 @@ async fn asks_beyond_the_bound_are_refused_at_once_and_the_rest_is_not() {
     }
     // Generous, for a busy machine; what waits for a quorum waits for a second at least.
     assert!(took < Duration::from_millis(500), "{took:?}");
-    // The cancel was taken up: it has the last answer of all, after the asks before it.
+    // The cancel was taken up, and is answered with the asks before it.
     let rest = session.answers(SESSION_ASKS_MAX + 1).await;
     let cancelled = error_of(&rest[&(first + FRAME_OPERATIONS_MAX as u64 - 1)]);
     assert_ne!(cancelled.reason, Reason::Overloaded, "{cancelled}");

@@ -1,11 +1,13 @@
 //! One frame taken apart, and one submission put together again as answers.
 
 use super::Context;
-use crate::batch::{Completion, Refused, SubmitError, gives_back};
+use crate::batch::{Answer as BatchAnswer, Completion, Refused, SubmitError, gives_back};
 use crate::limits::RETRY_HINT_MIN;
 use crate::metrics::LastDecisions;
 use crate::service::wire_error;
 use crate::wakes::{Line, Seat, Waiters};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::{
@@ -55,9 +57,10 @@ impl What {
     }
 }
 
-/// Operations of one frame that go to one shard, in order.
+/// Operations of one frame that go to one shard, in order: those that give capacity back, or the others.
 struct Part {
     shard: ShardId,
+    gives_back: bool,
     asked: Vec<Asked>,
     operations: Vec<Operation>,
     deadline: Option<Instant>,
@@ -81,7 +84,7 @@ pub(super) struct Submitted {
     pub(super) asked: Vec<Asked>,
     /// How many of them may be asks: they count against the room for asks.
     pub(super) asks: usize,
-    pub(super) completion: Completion,
+    pub(super) completion: Either<Completion, BoxFuture<'static, BatchAnswer>>,
 }
 
 /// What became of a frame at once.
@@ -90,6 +93,8 @@ pub(super) struct Taken {
     pub(super) submitted: Vec<Submitted>,
     /// Answers to operations that go nowhere.
     pub(super) answers: Vec<wire::SessionAnswer>,
+    /// True if some of them were asks for which there was no room.
+    pub(super) crowded: bool,
 }
 
 impl Taken {
@@ -108,7 +113,8 @@ fn refusal(context: &Context, sequence: u64, error: WireError) -> wire::SessionA
 }
 
 /// Takes a checked frame: reads every operation, and submits those that are right, of which at most
-/// `asks_max` may be asks.
+/// `asks_max` may be asks. What gives capacity back is submitted first, and apart: it has room of its own,
+/// and must not be dropped with asks that wait too long.
 pub(super) fn take(
     context: &Context,
     principal: &Principal,
@@ -127,6 +133,18 @@ pub(super) fn take(
     for operation in frame.operations {
         let sequence = operation.sequence;
         let deadline = deadline_of(operation.timeout_us, arrived);
+        if matches!(
+            operation.operation,
+            Some(wire::session_operation::Operation::Admit(_))
+        ) {
+            // Before it is read: to refuse too much must cost little.
+            let Some(left) = asks_max.checked_sub(1) else {
+                taken.crowded = true;
+                taken.refuse(context, sequence, too_many_asks());
+                continue;
+            };
+            asks_max = left;
+        }
         let operation = match read_operation(operation.operation, caller) {
             Ok(operation) => operation,
             Err(violations) => {
@@ -134,19 +152,16 @@ pub(super) fn take(
                 continue;
             }
         };
-        if !gives_back(&operation) {
-            let Some(left) = asks_max.checked_sub(1) else {
-                taken.refuse(context, sequence, too_many_asks());
-                continue;
-            };
-            asks_max = left;
-        }
         let Some(asked) = Asked::of(sequence, &operation) else {
             taken.refuse(context, sequence, not_of_a_session());
             continue;
         };
-        let shard = context.shards.shard_of(&asked.target);
-        match parts.iter_mut().find(|part| part.shard == shard) {
+        let (shard, gives_back) = (
+            context.shards.shard_of(&asked.target),
+            gives_back(&operation),
+        );
+        let same = |part: &&mut Part| part.shard == shard && part.gives_back == gives_back;
+        match parts.iter_mut().find(same) {
             Some(part) => {
                 part.asked.push(asked);
                 part.operations.push(operation);
@@ -154,12 +169,15 @@ pub(super) fn take(
             }
             None => parts.push(Part {
                 shard,
+                gives_back,
                 asked: vec![asked],
                 operations: vec![operation],
                 deadline,
             }),
         }
     }
+    // Stable: the shards keep their order.
+    parts.sort_by_key(|part| !part.gives_back);
     for part in parts {
         submit(context, part, arrived, &mut taken);
     }
@@ -178,55 +196,42 @@ fn not_of_a_session() -> WireError {
     WireError::new(Reason::Internal, "an operation that no session carries")
 }
 
-/// Puts a part into its shard's queue. If the queue is full, asks are refused and the rest, which frees
-/// capacity, has room of its own.
+/// Puts a part into its shard's queue. If the queue is full, asks are refused, and what frees capacity waits
+/// for room.
 fn submit(context: &Context, part: Part, arrived: Instant, taken: &mut Taken) {
     let Part {
         shard,
-        mut asked,
+        gives_back,
+        asked,
         operations,
         deadline,
     } = part;
-    let asks = operations.iter().filter(|it| !gives_back(it)).count();
-    let refused = match context.shards.enqueue(shard, operations, deadline) {
-        Ok(completion) => {
-            taken.submitted.push(Submitted {
-                shard,
-                arrived,
-                asked,
-                asks,
-                completion,
-            });
+    let completion = match context.shards.enqueue(shard, operations, deadline) {
+        Ok(completion) => Either::Left(completion),
+        Err(Refused {
+            error: SubmitError::Overloaded { .. },
+            operations,
+        }) if gives_back => {
+            let shards = context.shards.clone();
+            let answer = async move { shards.submit(shard, operations, deadline).await };
+            Either::Right(answer.boxed())
+        }
+        Err(Refused { error, .. }) => {
+            taken.crowded |= matches!(error, SubmitError::Overloaded { .. });
+            let error = wire_error(error, &context.shards);
+            for asked in asked {
+                taken.refuse(context, asked.sequence, error.clone());
+            }
             return;
         }
-        Err(refused) => refused,
     };
-    let Refused { error, operations } = refused;
-    let full = matches!(error, SubmitError::Overloaded { .. });
-    if full && asks > 0 && asks < operations.len() {
-        let all = asked.drain(..).zip(operations);
-        let (kept, gone): (Vec<_>, Vec<_>) = all.partition(|(_, it)| gives_back(it));
-        for (ask, _) in gone {
-            taken.refuse(
-                context,
-                ask.sequence,
-                wire_error(error.clone(), &context.shards),
-            );
-        }
-        let (asked, operations) = kept.into_iter().unzip();
-        let part = Part {
-            shard,
-            asked,
-            operations,
-            deadline,
-        };
-        submit(context, part, arrived, taken);
-        return;
-    }
-    for asked in asked {
-        let error = wire_error(error.clone(), &context.shards);
-        taken.refuse(context, asked.sequence, error);
-    }
+    taken.submitted.push(Submitted {
+        shard,
+        arrived,
+        asks: if gives_back { 0 } else { asked.len() },
+        asked,
+        completion,
+    });
 }
 
 impl Asked {

@@ -1,7 +1,7 @@
 //! What goes out of a session: answers and wakes pile up here while the last frame is being written, and
 //! leave together in the next. The pile is bounded: a reader that lets it grow is cut off.
 
-use crate::limits::{SESSION_ANSWERS_MAX, SESSION_OUTGOING_BYTES_MAX};
+use crate::limits::{SESSION_ANSWERS_MAX, SESSION_OUTGOING_BYTES_MAX, SESSION_TAKEN_WITHIN};
 use crate::wakes::Waker;
 use futures::Stream;
 use prost::Message as _;
@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 use weir_proto::error::{Reason, WireError};
@@ -42,6 +43,8 @@ struct Pile {
     answers: VecDeque<SessionAnswer>,
     wakes: Vec<Wake>,
     bytes: usize,
+    /// Since when something lies here and nothing was taken.
+    untaken: Option<Instant>,
     goodbye: Option<Goodbye>,
     /// Nothing is added any more. After what lies here comes this.
     end: Option<Result<(), Status>>,
@@ -73,6 +76,9 @@ impl Shared {
                 return;
             }
             add(&mut pile);
+            if pile.untaken.is_none() && pile.lies() {
+                pile.untaken = Some(Instant::now());
+            }
             pile.reader.take()
         };
         if let Some(reader) = reader {
@@ -103,7 +109,12 @@ impl Pile {
         Some(Message::Frame(frame))
     }
 
+    fn lies(&self) -> bool {
+        self.hello.is_some() || !self.answers.is_empty() || !self.wakes.is_empty()
+    }
+
     fn cut_off(&mut self) {
+        self.hello = None;
         self.answers.clear();
         self.wakes.clear();
         self.bytes = 0;
@@ -139,6 +150,19 @@ impl Outbox {
             pile.answers.extend(answers);
         });
         fits
+    }
+
+    /// Cuts the reader off if something has waited for it too long. True if it did.
+    pub(super) fn cut_off_if_untaken(&self) -> bool {
+        let mut cut_off = false;
+        self.shared.add(|pile| {
+            let untaken = pile.untaken.map_or(Duration::ZERO, |since| since.elapsed());
+            if untaken >= SESSION_TAKEN_WITHIN {
+                pile.cut_off();
+                cut_off = true;
+            }
+        });
+        cut_off
     }
 
     /// The last message, behind everything that waits.
@@ -181,6 +205,7 @@ impl Stream for Outgoing {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut pile = self.shared.pile();
         if let Some(message) = pile.next() {
+            pile.untaken = pile.lies().then(Instant::now);
             return Poll::Ready(Some(Ok(SessionResponse {
                 message: Some(message),
             })));
@@ -259,6 +284,28 @@ mod tests {
         let error = WireError::from_status(&status).unwrap();
         assert_eq!(error.reason, Reason::Overloaded);
         assert!(next(&mut outgoing).unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_takes_nothing_is_cut_off_in_time() {
+        let (outbox, mut outgoing) = outbox();
+        let almost = SESSION_TAKEN_WITHIN - Duration::from_millis(1);
+        tokio::time::advance(SESSION_TAKEN_WITHIN * 2).await;
+        assert!(!outbox.cut_off_if_untaken(), "there was nothing to take");
+        assert!(outbox.answers(vec![answer(1, 1)]));
+        tokio::time::advance(almost).await;
+        assert!(outbox.answers(vec![answer(2, 1)]));
+        assert!(!outbox.cut_off_if_untaken());
+        next(&mut outgoing).unwrap().unwrap().unwrap();
+        tokio::time::advance(almost).await;
+        assert!(outbox.answers(vec![answer(3, 1)]));
+        assert!(!outbox.cut_off_if_untaken(), "all was taken in between");
+        tokio::time::advance(SESSION_TAKEN_WITHIN).await;
+        assert!(outbox.cut_off_if_untaken());
+        assert!(!outbox.cut_off_if_untaken(), "once");
+        let status = next(&mut outgoing).unwrap().unwrap().unwrap_err();
+        let error = WireError::from_status(&status).unwrap();
+        assert_eq!(error.reason, Reason::Overloaded);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The task of one session.
 
 use super::Context;
+use super::crowd::Pause;
 use super::frame::{self, Asked, Submitted, Taken};
 use super::outbox::Outbox;
 use crate::batch::Answer;
 use crate::limits::{
     SESSION_ASKS_MAX, SESSION_HELLO_WITHIN, SESSION_IDLE_MAX, SESSION_OPERATIONS_MAX,
+    SESSION_TAKEN_WITHIN,
 };
 use crate::metrics::{LastDecisions, OpenSession};
 use crate::road;
@@ -17,7 +19,7 @@ use futures::stream::FuturesUnordered;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, interval_at, sleep_until, timeout};
 use tonic::{Code, Status, Streaming};
 use tracing::Span;
 use weir_admission::{Principal, ShardId, Violation};
@@ -38,6 +40,8 @@ pub(super) struct Session {
     /// Operations without an answer, and how many of them are asks.
     operations: usize,
     asks: usize,
+    /// Asks found no room: nothing is read for a while.
+    pause: Option<Pause>,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
     decisions: LastDecisions,
     /// The span of the client in which it opened the session.
@@ -97,6 +101,7 @@ impl Session {
             last: 0,
             operations: 0,
             asks: 0,
+            pause: None,
             flights: FuturesUnordered::new(),
             decisions: LastDecisions::default(),
             parent,
@@ -171,6 +176,7 @@ impl Session {
         let mut gone = pin!(outbox.gone());
         let mut closing = pin!(closing.cancelled());
         let mut idle = pin!(tokio::time::sleep(SESSION_IDLE_MAX));
+        let mut look = interval_at(Instant::now() + SESSION_TAKEN_WITHIN, SESSION_TAKEN_WITHIN);
         let mut heard_at = Instant::now();
         // Set once nothing more is read: how the session ends when everything is answered.
         let mut ending: Option<End> = None;
@@ -181,9 +187,16 @@ impl Session {
                 return end;
             }
             let room = self.operations + FRAME_OPERATIONS_MAX <= SESSION_OPERATIONS_MAX;
+            let may_read = room && ending.is_none() && self.pause.is_none();
+            let pause = self.pause.as_ref().map(|pause| pause.until);
             tokio::select! {
                 biased;
                 () = &mut gone => return End::Gone,
+                _ = look.tick() => {
+                    if self.outbox.cut_off_if_untaken() {
+                        return End::CutOff;
+                    }
+                }
                 Some(landed) = self.flights.next(), if !self.flights.is_empty() => {
                     if !self.land(landed) {
                         return End::CutOff;
@@ -192,7 +205,8 @@ impl Session {
                 () = &mut closing, if ending.is_none() => {
                     ending = Some(End::Goodbye(wire::GoodbyeReason::Stopping));
                 }
-                message = incoming.next(), if room && ending.is_none() => {
+                () = sleep_until(pause.unwrap_or(heard_at)), if pause.is_some() => self.pause = None,
+                message = incoming.next(), if may_read => {
                     heard_at = Instant::now();
                     match self.hear(message) {
                         Ok(()) => {}
@@ -232,13 +246,21 @@ impl Session {
                 }
             },
         };
+        let begun = Instant::now();
         self.last = check_frame(&frame, self.last)
             .map_err(|violations| End::Refused(WireError::from(violations).into()))?;
         self.context.metrics.session_frame(frame.operations.len());
         let asks_max = SESSION_ASKS_MAX.saturating_sub(self.asks);
         let receive = road::frame(self.last, frame.operations.len(), self.parent);
-        let Taken { submitted, answers } =
-            receive.in_scope(|| frame::take(&self.context, &self.principal, frame, asks_max));
+        let Taken {
+            submitted,
+            answers,
+            crowded,
+        } = receive.in_scope(|| frame::take(&self.context, &self.principal, frame, asks_max));
+        if crowded {
+            let now = Instant::now();
+            self.pause = Some(self.context.crowd.pause(now, now - begun));
+        }
         for submitted in submitted {
             self.depart(submitted, receive.clone());
         }
