@@ -23,6 +23,17 @@ const LINES_SHOWN: usize = 40;
 /// How long a cluster may take to start, elect and agree; generous, because a busy machine is slow.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 
+/// What a node listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// Calls of clients.
+    Client,
+    /// Other nodes.
+    Peer,
+    /// Metrics and probes.
+    Admin,
+}
+
 /// A cluster of [`Process`]es. Dropping it kills them and removes their directories.
 #[derive(Debug)]
 pub struct Cluster {
@@ -31,6 +42,7 @@ pub struct Cluster {
     name: String,
     shards: u32,
     network: (u8, u8),
+    files_max: Option<u32>,
     running: BTreeMap<u64, Process>,
 }
 
@@ -44,12 +56,18 @@ impl Cluster {
             name: format!("chaos-{}-{}", network.0, network.1),
             shards,
             network,
+            files_max: None,
             running: BTreeMap::new(),
         };
         for id in cluster.ids() {
             cluster.configure(id)?;
         }
         Ok(cluster)
+    }
+
+    /// Nodes that are started from now on get at most so many file descriptors.
+    pub fn limit_files(&mut self, files: u32) {
+        self.files_max = Some(files);
     }
 
     /// Starts the nodes that do not run and waits until the cluster is whole.
@@ -64,7 +82,11 @@ impl Cluster {
 
     /// Starts one node.
     pub fn start_node(&mut self, id: u64) -> anyhow::Result<()> {
-        let process = Process::start(&self.program, &self.config(id), &self.log(id))?;
+        let (program, config, log) = (&self.program, self.config(id), self.log(id));
+        let process = match self.files_max {
+            Some(files) => Process::start_limited(program, &config, &log, files)?,
+            None => Process::start(program, &config, &log)?,
+        };
         self.running.insert(id, process);
         Ok(())
     }
@@ -90,8 +112,18 @@ impl Cluster {
 
     /// The client address of a node.
     pub fn address(&self, id: u64) -> String {
+        self.address_of(id, Port::Client)
+    }
+
+    /// The address of one of a node's ports.
+    pub fn address_of(&self, id: u64, port: Port) -> String {
         let (a, b) = self.network;
-        format!("127.{a}.{b}.{id}:7400")
+        let port = match port {
+            Port::Client => 7400,
+            Port::Peer => 7401,
+            Port::Admin => 7402,
+        };
+        format!("127.{a}.{b}.{id}:{port}")
     }
 
     /// The client addresses of all nodes.
@@ -200,11 +232,15 @@ impl Cluster {
             self.name,
             self.shards,
         );
-        let (a, b) = self.network;
         for id in self.ids() {
             text.push_str(&format!("\n[[cluster.member]]\nid = {id}\n"));
-            for (kind, port) in [("client", 7400), ("peer", 7401), ("admin", 7402)] {
-                text.push_str(&format!("{kind} = \"127.{a}.{b}.{id}:{port}\"\n"));
+            for (kind, port) in [
+                ("client", Port::Client),
+                ("peer", Port::Peer),
+                ("admin", Port::Admin),
+            ] {
+                let address = self.address_of(id, port);
+                text.push_str(&format!("{kind} = \"{address}\"\n"));
             }
         }
         text.push_str("\n[log]\nformat = \"text\"\nfilter = \"info,openraft=error\"\n");

@@ -5,9 +5,12 @@
 //! the [`judge`] holds it against the promises, without knowing any rule of admission.
 
 pub mod cluster;
+pub mod crowd;
 pub mod fleet;
+pub mod frames;
 pub mod history;
 pub mod judge;
+pub mod overload;
 pub mod process;
 pub mod recorder;
 pub mod repeater;

@@ -28,8 +28,30 @@ impl Process {
         log: &Path,
         variables: &[(&str, &str)],
     ) -> anyhow::Result<Process> {
+        Process::spawn(Command::new(program), config, log, variables)
+    }
+
+    /// The same with at most so many file descriptors.
+    pub fn start_limited(
+        program: &Path,
+        config: &Path,
+        log: &Path,
+        files: u32,
+    ) -> anyhow::Result<Process> {
+        let mut shell = Command::new("sh");
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        shell.arg("-c").arg(limited).arg(program);
+        Process::spawn(shell, config, log, &[])
+    }
+
+    fn spawn(
+        mut command: Command,
+        config: &Path,
+        log: &Path,
+        variables: &[(&str, &str)],
+    ) -> anyhow::Result<Process> {
         let log = File::options().create(true).append(true).open(log)?;
-        let child = Command::new(program)
+        let child = command
             .arg("server")
             .arg("--config")
             .arg(config)
@@ -39,7 +61,7 @@ impl Process {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("starting {}", program.display()))?;
+            .with_context(|| format!("starting {command:?}"))?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         let pid = pid
             .and_then(Pid::from_raw)
@@ -50,6 +72,15 @@ impl Process {
     /// SIGKILL, and waits until the process is gone.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("killing a process")
+    }
+
+    /// Bytes of memory that the process has now, without what was swapped out.
+    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.split_ascii_whitespace().next());
+        Ok(kibibytes.with_context(|| path)?.parse::<u64>()? * 1024)
     }
 
     /// SIGSTOP: the process stands still, its sockets stay open.

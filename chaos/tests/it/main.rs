@@ -7,10 +7,14 @@
 )]
 
 mod cold_start;
+mod crowd;
 mod deploy;
 mod directory;
 mod failover;
+mod hostile;
 mod judge;
+mod overload;
 mod pause;
 mod rig;
+mod slow_reader;
 mod stop;

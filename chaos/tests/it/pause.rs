@@ -3,12 +3,13 @@
 use crate::rig::{Rig, TARGET, one_request, served};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use weir_client::wire::admission_service_client::AdmissionServiceClient;
 use weir_client::wire::targets_service_client::TargetsServiceClient;
 use weir_client::wire::{AdmitRequest, GetTargetRequest};
+use weir_client::{Answer, Call, Client, Mode, Options};
 
 const PAUSE: Duration = Duration::from_secs(5);
 /// Longest time without any answer around the pause, which outlasts it.
@@ -97,4 +98,70 @@ async fn refusal<T: std::fmt::Debug>(
         .await
         .expect("an answer after the pause");
     answer.expect_err("a node that no longer leads must not answer")
+}
+
+/// A call decides this long after its deadline at the latest, on a busy machine.
+const LATE_MAX: Duration = Duration::from_millis(500);
+/// After the outage everything is as before within this.
+const NORMAL_WITHIN: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn when_all_nodes_stand_still_each_call_decides_in_time() {
+    let rig = Rig::start(1_000, Duration::from_secs(2)).await;
+    let options = Options::new(rig.cluster.addresses())
+        .mode(Mode::Open)
+        .ungated_after(Duration::from_millis(100));
+    let client = Client::new(options).unwrap();
+    let call = |id: String| {
+        Call::new(TARGET, "acme", "interactive")
+            .id(id)
+            .cost("requests", 1)
+            .deadline(DEADLINE)
+    };
+    let before = client.try_admit(&call("before".into()), None).await;
+    assert!(before.is_ok_and(|answer| !is_ungated(&answer)));
+    for id in rig.cluster.ids() {
+        rig.cluster.node(id).unwrap().pause().unwrap();
+    }
+    let mut calls = JoinSet::new();
+    for number in 0..50 {
+        let (client, call) = (client.clone(), call(format!("during.{number}")));
+        calls.spawn(async move {
+            let begun = Instant::now();
+            let answer = client.try_admit(&call, None).await;
+            (
+                begun.elapsed(),
+                answer.is_ok_and(|answer| is_ungated(&answer)),
+            )
+        });
+    }
+    let decided = calls.join_all().await;
+    let slowest = decided.iter().map(|(took, _)| *took).max().unwrap();
+    let ungated = decided.iter().filter(|(_, ungated)| *ungated).count();
+    println!(
+        "{ungated} of {} let through; the slowest took {slowest:?}",
+        decided.len()
+    );
+    assert!(slowest < DEADLINE + LATE_MAX, "{slowest:?}");
+    for id in rig.cluster.ids() {
+        rig.cluster.node(id).unwrap().resume().unwrap();
+    }
+    let until = Instant::now() + NORMAL_WITHIN;
+    for number in 0.. {
+        match client
+            .try_admit(&call(format!("after.{number}")), None)
+            .await
+        {
+            Ok(Answer::Admitted(guard)) if !guard.is_ungated() => break,
+            answer => assert!(Instant::now() < until, "{answer:?}"),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What a call of the test may take.
+const DEADLINE: Duration = Duration::from_millis(200);
+
+fn is_ungated(answer: &Answer) -> bool {
+    matches!(answer, Answer::Admitted(guard) if guard.is_ungated())
 }

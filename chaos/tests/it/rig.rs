@@ -58,7 +58,24 @@ impl Rig {
     /// counts every request for ten minutes and never binds.
     pub(crate) async fn start(cap: u64, per: Duration) -> Rig {
         let alone = alone().await;
+        let cluster = Cluster::new(&program(), SHARDS).unwrap();
+        Rig::begin(alone, cluster, cap, per).await
+    }
+
+    /// The same with nodes that have few file descriptors.
+    pub(crate) async fn start_limited(cap: u64, per: Duration, files: u32) -> Rig {
+        let alone = alone().await;
         let mut cluster = Cluster::new(&program(), SHARDS).unwrap();
+        cluster.limit_files(files);
+        Rig::begin(alone, cluster, cap, per).await
+    }
+
+    async fn begin(
+        alone: MutexGuard<'static, ()>,
+        mut cluster: Cluster,
+        cap: u64,
+        per: Duration,
+    ) -> Rig {
         cluster.start().await.unwrap();
         let client = cluster.client().unwrap();
         let limit = |limit: &str, cap, per: Duration| Cap {
