@@ -1,0 +1,123 @@
+//! Ten times what three nodes can do, for two minutes: what is still done, how long who asks for little waits, and
+//! what it costs in memory.
+//!
+//! `cargo bench -p weir-benches --bench overload -- --seconds 120 --times 10` loads `target/release/weir`, or
+//! `$WEIR_BIN`, on loopback. Callers and nodes share the machine, so that a figure of the overload is a lower
+//! bound of what nodes on machines of their own do.
+#![allow(
+    clippy::print_stdout,
+    reason = "a program that prints what it measured"
+)]
+
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use weir_chaos::cluster::Cluster;
+use weir_chaos::overload::{Load, Pace, Seen, TARGET, policy, quantile_us};
+
+const PEAK_SECONDS: u64 = 10;
+/// The load is given up on if not all is as before after this.
+const NORMAL_WITHIN: Duration = Duration::from_secs(60);
+/// How often memory is looked at while the overload lasts.
+const LOOKS: u64 = 8;
+
+struct Plan {
+    seconds: u64,
+    times: u64,
+}
+
+fn plan() -> anyhow::Result<Plan> {
+    let mut plan = Plan {
+        seconds: 120,
+        times: 10,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || -> anyhow::Result<u64> {
+            let value = args.next().context("a value is missing")?;
+            value.parse().with_context(|| format!("{arg} {value}"))
+        };
+        match arg.as_str() {
+            "--seconds" => plan.seconds = number()?.max(LOOKS),
+            "--times" => plan.times = number()?,
+            // What cargo passes to every bench.
+            "--bench" => {}
+            other => anyhow::bail!("unknown argument {other}"),
+        }
+    }
+    Ok(plan)
+}
+
+fn program() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/weir");
+    std::env::var_os("WEIR_BIN").map_or(built, PathBuf::from)
+}
+
+fn apart(load: Load) -> JoinHandle<anyhow::Result<Seen>> {
+    tokio::spawn(load.run_apart())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let plan = plan()?;
+    // One shard, so that one node has it all.
+    let mut cluster = Cluster::new(&program(), 1)?;
+    cluster.start().await?;
+    cluster.client()?.put_target(TARGET, policy(), None).await?;
+    let leader = cluster.leader(TARGET).await?;
+    let load = |name: &str, sessions, pace, seconds| Load {
+        address: cluster.address(leader),
+        name: name.into(),
+        sessions,
+        pace,
+        lasts: Duration::from_secs(seconds),
+    };
+    let closed = |outstanding| Pace::Closed { outstanding };
+    let mebibytes = || anyhow::Ok(cluster.node(leader)?.resident_bytes()? / (1024 * 1024));
+
+    apart(load("warm", 4, closed(512), 3)).await??;
+    let alone = apart(load("alone", 1, closed(16), PEAK_SECONDS)).await??;
+    println!("little alone: {}", alone.told(PEAK_SECONDS));
+    let peak = apart(load("peak", 4, closed(512), PEAK_SECONDS)).await??;
+    println!("peak: {}", peak.told(PEAK_SECONDS));
+    let at_peak = mebibytes()?;
+
+    let per_second = peak.decided / PEAK_SECONDS * plan.times;
+    let over = apart(load("over", 24, Pace::Open { per_second }, plan.seconds));
+    let little = apart(load("little", 1, closed(16), plan.seconds));
+    let mut memory = Vec::new();
+    for _ in 0..LOOKS {
+        tokio::time::sleep(Duration::from_secs(plan.seconds / LOOKS)).await;
+        memory.push(mebibytes()?);
+    }
+    let (over, little) = (over.await??, little.await??);
+    println!("over, {per_second} offered/s: {}", over.told(plan.seconds));
+    println!("little among them: {}", little.told(plan.seconds));
+    let goodput = over.decided * PEAK_SECONDS * 100 / (peak.decided * plan.seconds).max(1);
+    println!("goodput: {goodput} % of peak");
+    println!("memory of the leader: {at_peak} MiB at peak, then {memory:?} MiB");
+    println!(
+        "releases refused: {}",
+        over.releases_overloaded + little.releases_overloaded
+    );
+
+    let (begun, usual) = (Instant::now(), quantile_us(&alone.decision_us, 950));
+    loop {
+        let after = apart(load("after", 1, closed(16), 1)).await??;
+        if after.overloaded + after.unanswered == 0
+            && quantile_us(&after.decision_us, 950) <= usual * 2
+        {
+            break;
+        }
+        anyhow::ensure!(
+            begun.elapsed() < NORMAL_WITHIN,
+            "not as before in {NORMAL_WITHIN:?}"
+        );
+    }
+    println!(
+        "as before, within a factor of 2, after {:.1?}",
+        begun.elapsed()
+    );
+    Ok(())
+}
