@@ -1,13 +1,18 @@
 //! The state of one shard: every target with its policy, use, waiting tickets and grants.
 
+mod reads;
+mod resolve;
+
 use crate::codec::{Canonical, DecodeError, Reader, canonical};
-use crate::hash::{Fold, keyed, sip128};
-use crate::limits::{ADMISSION_ID_BYTES_MAX, CALLER_DURATION_MAX, DIMENSIONS_MAX, TARGETS_MAX};
-use crate::target::{Ask, Bounds, Known, Target, Ungated, Units};
+use crate::hash::sip128;
+use crate::limits::TARGETS_MAX;
+use crate::target::{Target, Ungated};
 use crate::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, DeletePolicy, Explanation, Extend, GrantId,
-    Operation, Outcome, PolicyOutcome, PolicyVersion, Principal, PriorityName, PutPolicy, Refusal,
-    Release, Report, Settlement, Stamp, TargetName, TargetView, TenantName, Unwake,
+    Admit, AdmitOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, Outcome, PolicyOutcome,
+    PutPolicy, Refusal, Release, Report, Stamp, TargetName, Unwake,
+};
+use resolve::{
+    admission_key, ask_of, check_admit, check_id, class_of, known, owner, queue_key, settled,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,94 +81,6 @@ impl State {
     /// True once a secret was set.
     pub fn is_seeded(&self) -> bool {
         self.secret.is_some()
-    }
-
-    /// Number of targets with a policy.
-    pub fn target_count(&self) -> usize {
-        self.targets.len().saturating_sub(self.deleted.len())
-    }
-
-    /// Names of all targets with a policy, in order.
-    pub fn target_names(&self) -> impl Iterator<Item = &TargetName> {
-        self.targets
-            .iter()
-            .filter(|(_, target)| target.policy.is_some())
-            .map(|(name, _)| name)
-    }
-
-    /// One target as of the last stamp; `None` if it has no policy.
-    pub fn view(&self, target: &TargetName) -> Option<TargetView> {
-        self.targets.get(target)?.view(target, self.now.as_micros())
-    }
-
-    /// Tickets of a target whose turn is near at `now`: asked for now, their calls would probably start
-    /// within the policy's horizon. In order of their turn, at most `most`.
-    ///
-    /// A hint that changes nothing, for telling those who wait: nothing depends on whether, when and with
-    /// what time it is asked for.
-    pub fn near(&self, target: &TargetName, now: Stamp, most: usize) -> Vec<u64> {
-        let now = self.now.max(now).as_micros();
-        self.targets
-            .get(target)
-            .map_or_else(Vec::new, |target| target.near(now, most))
-    }
-
-    /// The policy in force of a target and up to [`FORMER_POLICIES_MAX`](crate::limits::FORMER_POLICIES_MAX)
-    /// former ones, newest first; `None` if it has no policy.
-    pub fn versions(&self, target: &TargetName) -> Option<Vec<PolicyVersion>> {
-        self.targets.get(target)?.versions(self.now.as_micros())
-    }
-
-    /// Why an ask would be answered as it would be, as of the last stamp. Tickets that ended by themselves
-    /// since anything was last asked of the target may still be counted.
-    ///
-    /// # Errors
-    /// What an ask would be refused for.
-    pub fn explain(&self, admit: &Admit) -> Result<Explanation, Refusal> {
-        check_admit(admit)?;
-        let target = self.targets.get(&admit.target);
-        let target = target
-            .filter(|target| target.policy.is_some())
-            .ok_or(Refusal::TargetUnknown)?;
-        let ask = ask_of(target, self.secret(), admit)?;
-        Ok(target.explain(self.now.as_micros(), &ask))
-    }
-
-    /// What an operation changes in the charge of a grant that was given before, if it is applied next and its
-    /// answer says that it ended that grant or took it back: a release that was applied, a cancel that
-    /// refunded, a report that settled, an ask that was granted, deferred or (but as stale or in conflict)
-    /// rejected anew. Changes nothing.
-    pub fn settlement(&self, operation: &Operation) -> Option<Settlement> {
-        let secret = self.secret();
-        match operation {
-            Operation::Admit(ask) if ask.ask > 1 && !ask.dry_run => {
-                let key = admission_key(secret, &ask.tenant, &ask.admission_id);
-                self.targets.get(&ask.target)?.refund_of(key, ask.attempt)
-            }
-            Operation::Cancel(cancel) => {
-                let key = admission_key(secret, &cancel.tenant, &cancel.admission_id);
-                let target = self.targets.get(&cancel.target)?;
-                target.refund_of(key, cancel.attempt)
-            }
-            Operation::Release(release) => {
-                let target = self.targets.get(&release.target)?;
-                let known = settled(target, &release.actual);
-                target.settlement_of(release.grant, &known, release.outcome)
-            }
-            Operation::Report(report) => {
-                let target = self.targets.get(&report.target)?;
-                let key = admission_key(secret, &report.tenant, &report.admission_id);
-                let grant = target.granted(key, report.attempt)?;
-                let known = settled(target, &report.actual);
-                target.settlement_of(grant, &known, CallOutcome::Ok)
-            }
-            Operation::Admit(_)
-            | Operation::Extend(_)
-            | Operation::Unwake(_)
-            | Operation::PutPolicy(_)
-            | Operation::DeletePolicy(_)
-            | Operation::Seed(_) => None,
-        }
     }
 
     /// Canonical bytes: equal states give equal bytes.
@@ -412,130 +329,4 @@ impl State {
             .filter(|target| target.policy.is_some());
         target.map_or(0, |target| target.version)
     }
-}
-
-/// What can be said of an ask before its target is known.
-fn check_admit(admit: &Admit) -> Result<(), Refusal> {
-    check_id(&admit.admission_id)?;
-    ensure(admit.ask > 0, "ask", "must be at least 1")?;
-    ensure(
-        !admit.cost.is_zero(),
-        "cost",
-        "must have a unit in at least one dimension",
-    )?;
-    ensure(
-        admit
-            .deadline
-            .is_none_or(|deadline| deadline <= CALLER_DURATION_MAX),
-        "deadline_us",
-        "must be at most 31 days",
-    )
-}
-
-/// Resolves an ask against a target's policy.
-fn ask_of<'a>(target: &Target, secret: u128, admit: &'a Admit) -> Result<Ask<'a>, Refusal> {
-    let class = class_of(target, &admit.priority)?;
-    let bounds = bounds(target, &admit.cost, &admit.cost_max)?;
-    let ask = Ask {
-        key: admission_key(secret, &admit.tenant, &admit.admission_id),
-        queue: queue_key(secret, &admit.tenant, &admit.priority),
-        tenant: &admit.tenant,
-        priority: &admit.priority,
-        class,
-        owner: owner(secret, &admit.principal),
-        body: body(admit),
-        attempt: admit.attempt,
-        ask: admit.ask,
-        bounds,
-        deadline: admit.deadline,
-        wake: admit.wake,
-    };
-    target.check_owner(ask.key, ask.owner)?;
-    Ok(ask)
-}
-
-fn ensure(holds: bool, field: &'static str, rule: &'static str) -> Result<(), Refusal> {
-    if holds {
-        Ok(())
-    } else {
-        Err(Refusal::Malformed { field, rule })
-    }
-}
-
-fn check_id(id: &[u8]) -> Result<(), Refusal> {
-    ensure(
-        (1..=ADMISSION_ID_BYTES_MAX).contains(&id.len()),
-        "admission_id",
-        "must be 1 to 128 bytes",
-    )
-}
-
-fn class_of(target: &Target, priority: &PriorityName) -> Result<usize, Refusal> {
-    let place = target
-        .classes
-        .iter()
-        .position(|class| class.name == *priority);
-    place.ok_or_else(|| Refusal::PriorityUnknown(priority.clone()))
-}
-
-/// Units by slot, and which dimensions were named.
-fn known(target: &Target, amounts: &Amounts) -> Result<Known, Refusal> {
-    let mut known = [None; DIMENSIONS_MAX];
-    for (dimension, units) in amounts.iter() {
-        let slot = target.slot_of(dimension);
-        match slot.and_then(|slot| known.get_mut(slot)) {
-            Some(place) => *place = Some(units),
-            None => return Err(Refusal::DimensionUnknown(dimension.clone())),
-        }
-    }
-    Ok(known)
-}
-
-/// Units by slot of a call that is over. A dimension that no limit counts any more is left out: the caller
-/// cannot know of the change, and the grant must end all the same.
-fn settled(target: &Target, actual: &Amounts) -> Known {
-    let mut known = [None; DIMENSIONS_MAX];
-    for (dimension, units) in actual.iter() {
-        let slot = target.slot_of(dimension);
-        if let Some(place) = slot.and_then(|slot| known.get_mut(slot)) {
-            *place = Some(units);
-        }
-    }
-    known
-}
-
-fn bounds(target: &Target, cost: &Amounts, cost_max: &Amounts) -> Result<Bounds, Refusal> {
-    let lower: Units = known(target, cost)?.map(Option::unwrap_or_default);
-    let mut upper = lower;
-    for (most, named) in upper.iter_mut().zip(known(target, cost_max)?) {
-        let Some(named) = named else { continue };
-        ensure(named >= *most, "cost_max", "must not be below cost")?;
-        *most = named;
-    }
-    Ok(Bounds { lower, upper })
-}
-
-fn admission_key(secret: u128, tenant: &TenantName, id: &[u8]) -> u128 {
-    keyed(secret, b'a', [tenant.as_str().as_bytes(), id])
-}
-
-fn queue_key(secret: u128, tenant: &TenantName, priority: &PriorityName) -> u128 {
-    let parts = [tenant.as_str().as_bytes(), priority.as_str().as_bytes()];
-    keyed(secret, b'q', parts)
-}
-
-fn owner(secret: u128, principal: &Principal) -> u64 {
-    keyed(secret, b'o', [principal.as_str().as_bytes()]) as u64
-}
-
-/// What an id stands for. Never 0, which stands for an id of which only a cancel was seen.
-fn body(admit: &Admit) -> u64 {
-    let mut fold = Fold::new().text(admit.priority.as_str());
-    for amounts in [&admit.cost, &admit.cost_max] {
-        fold = fold.number(amounts.len() as u64);
-        for (dimension, units) in amounts.iter() {
-            fold = fold.text(dimension.as_str()).number(units);
-        }
-    }
-    fold.number(admit.labels_digest).finish().max(1)
 }
