@@ -4,7 +4,7 @@
 //! collide, so the digest can stand for the name. Source: J.-P. Aumasson and D. J. Bernstein, "SipHash:
 //! a fast short-input PRF" (2012), and the 128-bit variant of their reference code.
 
-/// Longest input of [`keyed`]: a tag, and two names or ids of at most 128 bytes behind their lengths.
+/// Longest input of [`keyed`] with lengths of one byte: a tag, and two names or ids of at most 128 bytes behind their lengths.
 const PARTS_BYTES_MAX: usize = 1 + 2 * (1 + 128);
 
 fn round(v: &mut [u64; 4]) {
@@ -39,51 +39,100 @@ fn squeeze(v: &mut [u64; 4]) -> u64 {
     v0 ^ v1 ^ v2 ^ v3
 }
 
+/// A digest in the making.
+struct Sip {
+    v: [u64; 4],
+    /// Bytes that do not fill a word yet, the first one lowest.
+    word: u64,
+    /// How many bits of it are filled, below 64.
+    filled: u32,
+    /// Bytes taken so far; only the lowest byte of the count is hashed.
+    length: usize,
+}
+
+impl Sip {
+    fn new(key: u128) -> Sip {
+        let k0 = key as u64;
+        let k1 = (key >> 64) as u64;
+        Sip {
+            v: [
+                k0 ^ 0x736f_6d65_7073_6575,
+                k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
+                k0 ^ 0x6c79_6765_6e65_7261,
+                k1 ^ 0x7465_6462_7974_6573,
+            ],
+            word: 0,
+            filled: 0,
+            length: 0,
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.bits(u64::from_le_bytes(*word), u64::BITS);
+        }
+        self.bits(word_of(rest), (rest.len() as u32).wrapping_mul(8));
+        self.length = self.length.wrapping_add(bytes.len());
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.bits(u64::from(byte), 8);
+        self.length = self.length.wrapping_add(1);
+    }
+
+    /// Takes the lowest `count` bits, at most 64, of a word that has no others.
+    fn bits(&mut self, word: u64, count: u32) {
+        let room = u64::BITS.wrapping_sub(self.filled);
+        self.word |= word.wrapping_shl(self.filled);
+        if count < room {
+            self.filled = self.filled.wrapping_add(count);
+        } else {
+            absorb(&mut self.v, self.word);
+            self.word = word.checked_shr(room).unwrap_or(0);
+            self.filled = count.wrapping_sub(room);
+        }
+    }
+
+    fn finish(mut self) -> u128 {
+        absorb(&mut self.v, self.word | ((self.length as u64) << 56));
+        let [_, _, v2, _] = &mut self.v;
+        *v2 ^= 0xee;
+        let low = squeeze(&mut self.v);
+        let [_, v1, _, _] = &mut self.v;
+        *v1 ^= 0xdd;
+        let high = squeeze(&mut self.v);
+        u128::from(low) | (u128::from(high) << 64)
+    }
+}
+
 /// The digest of some bytes under a key.
 pub(crate) fn sip128(key: u128, bytes: &[u8]) -> u128 {
-    let k0 = key as u64;
-    let k1 = (key >> 64) as u64;
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        absorb(&mut v, u64::from_le_bytes(*word));
-    }
-    absorb(&mut v, word_of(rest) | ((bytes.len() as u64) << 56));
-    let [_, _, v2, _] = &mut v;
-    *v2 ^= 0xee;
-    let low = squeeze(&mut v);
-    let [_, v1, _, _] = &mut v;
-    *v1 ^= 0xdd;
-    let high = squeeze(&mut v);
-    u128::from(low) | (u128::from(high) << 64)
+    let mut sip = Sip::new(key);
+    sip.bytes(bytes);
+    sip.finish()
 }
 
 /// The digest of a tag and up to two names or ids, each behind its length (one byte: both have at most
 /// 128), so that no two lists of parts run together.
 pub(crate) fn keyed<const N: usize>(key: u128, tag: u8, parts: [&[u8]; N]) -> u128 {
-    const { assert!(N <= 2, "the buffer holds two parts") };
-    let mut bytes = [0; PARTS_BYTES_MAX];
-    let mut length = 0usize;
-    let lengths = parts.map(|part| [u8::try_from(part.len()).unwrap_or(u8::MAX)]);
-    let (tag_byte, pairs) = ([tag], lengths.iter().zip(parts));
-    let tagged = std::iter::once(&tag_byte[..]);
-    for piece in tagged.chain(pairs.flat_map(|(length, part)| [&length[..], part])) {
-        let end = length.saturating_add(piece.len());
-        match bytes.get_mut(length..end) {
-            Some(place) => place.copy_from_slice(piece),
-            // Longer than any name or id that gets this far: hashed piece by piece.
-            None => return long(key, tag, parts),
-        }
-        length = end;
+    const { assert!(N <= 2, "at most two names or ids") };
+    let length = parts.iter().fold(1usize, |sum, part| {
+        sum.saturating_add(part.len()).saturating_add(1)
+    });
+    if length > PARTS_BYTES_MAX {
+        return long(key, tag, parts);
     }
-    sip128(key, bytes.get(..length).unwrap_or_default())
+    let mut sip = Sip::new(key);
+    sip.byte(tag);
+    for part in parts {
+        sip.byte(u8::try_from(part.len()).unwrap_or(u8::MAX));
+        sip.bytes(part);
+    }
+    sip.finish()
 }
 
+/// Parts longer than any name or id that gets this far.
 #[cold]
 fn long<const N: usize>(key: u128, tag: u8, parts: [&[u8]; N]) -> u128 {
     let mut bytes = vec![tag];
@@ -140,6 +189,7 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn reference_key() -> u128 {
         u128::from_le_bytes(std::array::from_fn(|i| i as u8))
@@ -175,6 +225,22 @@ mod tests {
         for (length, expected) in cases {
             let got = sip128(reference_key(), &input[..length]);
             assert_eq!(got, expected, "length {length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_hashed_as_one_text(
+            key: u128,
+            first in prop::collection::vec(any::<u8>(), 0..=128),
+            second in prop::collection::vec(any::<u8>(), 0..=128),
+        ) {
+            let mut text = vec![b'a', first.len() as u8];
+            text.extend_from_slice(&first);
+            prop_assert_eq!(keyed(key, b'a', [&first]), sip128(key, &text));
+            text.push(second.len() as u8);
+            text.extend_from_slice(&second);
+            prop_assert_eq!(keyed(key, b'a', [&first, &second]), sip128(key, &text));
         }
     }
 
