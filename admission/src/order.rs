@@ -160,11 +160,8 @@ impl Line {
         let mut above = self.height;
         while let Some(node) = self.node(at) {
             // An entry starts where the one before it ends; the first one starts in time.
-            let ends = node
-                .shares
-                .iter()
-                .map(|share| sums.share.wrapping_add(*share));
-            let started = ends.filter(|end| !reached(*end)).count().saturating_add(1);
+            let below = node.shares_below(|end| !reached(sums.share.wrapping_add(end)));
+            let started = below.saturating_add(1);
             let started = started.min(node.len());
             let Some(lower) = above.checked_sub(1) else {
                 sums.add(&node.first(started, self.dimensions));

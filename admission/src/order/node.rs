@@ -17,10 +17,13 @@ pub(super) struct Node {
     /// The tickets' keys; of a child, a bound that none of its keys is below and that is above all keys
     /// of the entry before. The first entry of a node takes smaller keys all the same.
     pub(super) keys: Vec<Key>,
-    /// Share of all entries up to each one, itself included.
+    /// Share of all entries up to each one, itself included, and `base`.
     pub(super) shares: Vec<i128>,
     /// Number of tickets and units, likewise: a row for each entry.
     pub(super) rows: Vec<u64>,
+    /// What stands in every sum beside its entries: what left at the front. Tickets mostly do, and no sum has
+    /// to be changed for them.
+    base: Sums,
     /// The children; empty in a leaf.
     pub(super) children: Vec<u32>,
 }
@@ -38,20 +41,35 @@ impl Node {
         start..start.wrapping_add(width)
     }
 
-    /// Sums of the first `count` entries.
+    /// Sums of the first `count` entries, at most as many as there are.
     pub(super) fn first(&self, count: usize, dimensions: usize) -> Sums {
         let mut sums = Sums::default();
-        let Some(last) = count.checked_sub(1) else {
+        let last = count.checked_sub(1);
+        let Some((last, share)) = last.and_then(|last| Some((last, self.shares.get(last)?))) else {
             return sums;
         };
-        sums.share = self.shares.get(last).copied().unwrap_or(0);
+        sums.share = *share;
         if let Some([tickets, units @ ..]) = self.rows.get(Node::row(last, dimensions)) {
             sums.count = *tickets;
             for (sum, units) in sums.units.iter_mut().zip(units) {
                 *sum = *units;
             }
         }
+        sums.subtract(&self.base);
         sums
+    }
+
+    /// Number of entries that lie whole below a limit: `is_below` is asked for the share up to them, itself
+    /// included, and never again once it said no.
+    pub(super) fn shares_below(&self, is_below: impl Fn(i128) -> bool) -> usize {
+        let mut below = 0usize;
+        for share in &self.shares {
+            if !is_below(share.wrapping_sub(self.base.share)) {
+                break;
+            }
+            below = below.wrapping_add(1);
+        }
+        below
     }
 
     /// Sums of all entries.
@@ -59,8 +77,14 @@ impl Node {
         self.first(self.len(), dimensions)
     }
 
-    /// Number of entries whose key is below a bound. Counts instead of searching: see the type.
+    /// Number of entries whose key is below a bound. Counts instead of searching: see the type. The front of
+    /// a line is asked for most.
     pub(super) fn below(&self, is_below: impl Fn(&Key) -> bool) -> usize {
+        if let [first, second, ..] = self.keys.as_slice()
+            && !is_below(second)
+        {
+            return usize::from(is_below(first));
+        }
         self.keys.iter().filter(|key| is_below(key)).count()
     }
 
@@ -75,6 +99,9 @@ impl Node {
 
     /// Adds to the sums up to each entry from `place` on.
     pub(super) fn add_from(&mut self, place: usize, by: &Sums, dimensions: usize) {
+        if place == 0 {
+            return self.base.subtract(by);
+        }
         for share in self.shares.iter_mut().skip(place) {
             *share = share.wrapping_add(by.share);
         }
@@ -88,6 +115,9 @@ impl Node {
 
     /// Subtracts from the sums up to each entry from `place` on.
     pub(super) fn subtract_from(&mut self, place: usize, by: &Sums, dimensions: usize) {
+        if place == 0 {
+            return self.base.add(by);
+        }
         for share in self.shares.iter_mut().skip(place) {
             *share = share.wrapping_sub(by.share);
         }
@@ -125,6 +155,8 @@ impl Node {
         dimensions: usize,
     ) {
         let place = place.min(self.len());
+        let mut upto = *upto;
+        upto.add(&self.base);
         self.keys.insert(place, key);
         self.shares.insert(place, upto.share);
         if let Some(child) = child {
@@ -154,6 +186,8 @@ impl Node {
 
     /// Sets the sums up to one entry.
     pub(super) fn replace(&mut self, place: usize, upto: &Sums, dimensions: usize) {
+        let mut upto = *upto;
+        upto.add(&self.base);
         if let Some(share) = self.shares.get_mut(place) {
             *share = upto.share;
         }
@@ -174,9 +208,10 @@ impl Node {
             keys: self.keys.split_off(place),
             shares: self.shares.split_off(place),
             rows: self.rows.split_off(row),
+            base: self.base,
             children: self.children.split_off(place.min(self.children.len())),
         };
-        right.subtract_from(0, &left, dimensions);
+        right.base.add(&left);
         right
     }
 }
