@@ -112,15 +112,24 @@ impl Meter {
 
     /// Cap time of `units`, in nanoseconds, rounded up.
     pub(crate) fn cap_time(&self, units: u64) -> i128 {
+        let (period, cap) = (self.period(), self.limit.cap.max(1));
+        // Almost always; and what fits 64 bits is divided by one instruction.
+        if let Some(time) = in_64_bits(units, period) {
+            return i128::from(time.div_ceil(cap));
+        }
         let time = u128::from(units)
-            .saturating_mul(u128::from(self.period()))
+            .saturating_mul(u128::from(period))
             .saturating_mul(1_000)
-            .div_ceil(u128::from(self.limit.cap.max(1)));
+            .div_ceil(u128::from(cap));
         i128::try_from(time).unwrap_or(i128::MAX)
     }
 
     /// Part of the cap that `units` take, as nanoseconds of the unguarded period.
     pub(crate) fn share(&self, units: u64) -> i64 {
+        if let Some(share) = in_64_bits(units, self.limit.per) {
+            let share = share.checked_div(self.limit.cap).unwrap_or(0);
+            return i64::try_from(share).unwrap_or(i64::MAX);
+        }
         let share = u128::from(units)
             .saturating_mul(u128::from(self.limit.per))
             .saturating_mul(1_000)
@@ -255,6 +264,9 @@ impl Meter {
     /// Replaces the cost of an earlier start: in the log if it still counts; in the pacer, as far as its
     /// credit had room since.
     pub(crate) fn correct(&mut self, now: u64, start: u64, old: (u64, u128), new: (u64, u128)) {
+        if old == new {
+            return;
+        }
         if let Some(window) = &mut self.window {
             window.correct(now, start, old, new);
         }
@@ -297,6 +309,11 @@ impl Meter {
     }
 }
 
+/// Units times a period in nanoseconds, if it fits.
+fn in_64_bits(units: u64, period: Micros) -> Option<u64> {
+    units.checked_mul(period)?.checked_mul(1_000)
+}
+
 /// z standard deviations of what is still an estimate, in units, at most a quarter of the cap.
 fn margin(logged: u128, need: Need, most: u64) -> u64 {
     let deviation = logged.saturating_add(need.variance).isqrt();
@@ -315,4 +332,37 @@ pub(crate) fn stamp_at(ns: i128) -> u64 {
             .unwrap_or(0),
     )
     .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PERIOD_MAX;
+    use crate::{DimensionName, InitialUse, LimitName};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn short_products_are_divided_like_long_ones(
+            units in (0..=UNITS_MAX, 0..47u32).prop_map(|(units, shift)| units >> shift),
+            cap in (1..=UNITS_MAX, 0..46u32).prop_map(|(cap, shift)| (cap >> shift).max(1)),
+            per in 1_000_000..=PERIOD_MAX,
+        ) {
+            let limit = Limit {
+                name: LimitName::new("limit").unwrap(),
+                dimension: DimensionName::new("tokens").unwrap(),
+                cap,
+                per,
+                kind: Kind::Sliding,
+                enforced_by: EnforcedBy::Us,
+                burst: None,
+                initial_use: InitialUse::Empty,
+            };
+            let meter = Meter::new(limit, 0, &Policy::default());
+            let long = u128::from(units) * u128::from(per) * 1_000;
+            prop_assert_eq!(meter.cap_time(units), long.div_ceil(u128::from(cap)) as i128);
+            let share = i64::try_from(long / u128::from(cap)).unwrap_or(i64::MAX);
+            prop_assert_eq!(meter.share(units), share);
+        }
+    }
 }

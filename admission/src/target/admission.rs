@@ -168,6 +168,22 @@ impl GrantRecord {
         }
     }
 
+    /// Ends the grant, whose memory stays. `Err` if it had ended: whether by itself.
+    pub(crate) fn end(&mut self, expired: bool) -> Result<Box<Grant>, bool> {
+        let ended = match self {
+            GrantRecord::Ended { expired, .. } => return Err(*expired),
+            GrantRecord::Live(grant) => GrantRecord::Ended {
+                admission: grant.admission,
+                owner: grant.owner,
+                expired,
+            },
+        };
+        match std::mem::replace(self, ended) {
+            GrantRecord::Live(grant) => Ok(grant),
+            GrantRecord::Ended { expired, .. } => Err(expired),
+        }
+    }
+
     /// The grant, while it counts.
     pub(crate) fn live(&self) -> Option<&Grant> {
         match self {

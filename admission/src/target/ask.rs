@@ -217,7 +217,11 @@ impl Target {
             if !fresh {
                 self.detach(ask.key, false);
             }
-            let slot = self.earliest(now, ask.class, &charge, &Sums::default());
+            let slot = if ahead == Sums::default() {
+                own
+            } else {
+                self.earliest(now, ask.class, &charge, &Sums::default())
+            };
             return AdmitOutcome::Admitted(self.grant(now, slot.start, id, ask, &ticket, charge));
         }
         if self.misses(now, own.start, ask.deadline) {

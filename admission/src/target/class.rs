@@ -81,11 +81,29 @@ impl Queue {
 
 /// `share * scale / weight` in tag units, rounded towards zero.
 pub(crate) fn advance(share: i64, scale: u64, weight: u32) -> i128 {
-    i128::from(share)
-        .saturating_mul(TAG_SCALE)
-        .saturating_mul(i128::from(scale))
-        .checked_div(i128::from(weight.max(1)))
-        .unwrap_or(0)
+    scaled(
+        i128::from(share).saturating_mul(TAG_SCALE),
+        scale,
+        i128::from(weight.max(1)),
+    )
+    .0
+}
+
+/// `value * by / over` and what is left, both rounded towards zero; 0 for nothing to divide by.
+fn scaled(value: i128, by: u64, over: i128) -> (i128, i128) {
+    // Almost always: what fits 64 bits is divided by one instruction.
+    if let (Ok(value), Ok(by), Ok(over)) =
+        (i64::try_from(value), i64::try_from(by), i64::try_from(over))
+        && let Some(product) = value.checked_mul(by)
+        && let (Some(whole), Some(rest)) = (product.checked_div(over), product.checked_rem(over))
+    {
+        return (i128::from(whole), i128::from(rest));
+    }
+    let product = value.saturating_mul(i128::from(by));
+    (
+        product.checked_div(over).unwrap_or(0),
+        product.checked_rem(over).unwrap_or(0),
+    )
 }
 
 impl Target {
@@ -172,10 +190,8 @@ impl Target {
             return Sums::default();
         }
         let scale = TAG_SCALE.saturating_mul(i128::from(self.weights().max(1)));
-        let scaled = distance.saturating_mul(i128::from(class.weight));
-        let limit = scaled.checked_div(scale).unwrap_or(0);
-        let exact = scaled.checked_rem(scale).unwrap_or(0) == 0;
-        class.line.upto(limit, tie || !exact)
+        let (limit, rest) = scaled(distance, u64::from(class.weight), scale);
+        class.line.upto(limit, tie || rest != 0)
     }
 
     /// Room for one call of the highest priority above that asked lately and does not wait.
@@ -253,6 +269,32 @@ impl Ticket {
         Key {
             tag: self.tag,
             serial: self.serial,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers of every length.
+    fn any_length() -> impl Strategy<Value = i128> {
+        (any::<i128>(), 0..128u32).prop_map(|(value, shift)| value >> shift)
+    }
+
+    proptest! {
+        #[test]
+        fn short_numbers_are_divided_like_long_ones(
+            value in any_length(),
+            by in any_length(),
+            over in any_length(),
+        ) {
+            let by = by as u64;
+            let product = value.saturating_mul(i128::from(by));
+            let long = (product.checked_div(over), product.checked_rem(over));
+            let long = (long.0.unwrap_or(0), long.1.unwrap_or(0));
+            prop_assert_eq!(scaled(value, by, over), long);
         }
     }
 }

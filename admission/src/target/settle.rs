@@ -44,16 +44,18 @@ impl Target {
         known: &Known,
         outcome: CallOutcome,
     ) -> Result<ReleaseOutcome, Refusal> {
-        match self.grants.get(&id) {
-            None => return Ok(ReleaseOutcome::Unknown),
-            Some(record) if record.owner() != owner => return Err(Refusal::NotOwner),
-            Some(GrantRecord::Ended { expired: true, .. }) => return Ok(ReleaseOutcome::Expired),
-            Some(GrantRecord::Ended { expired: false, .. }) => return Ok(ReleaseOutcome::Already),
-            Some(GrantRecord::Live(_)) => {}
-        }
-        let Some(grant) = self.end(now, id, false) else {
+        let Some(record) = self.grants.get_mut(&id) else {
             return Ok(ReleaseOutcome::Unknown);
         };
+        if record.owner() != owner {
+            return Err(Refusal::NotOwner);
+        }
+        let grant = match record.end(false) {
+            Ok(grant) => grant,
+            Err(true) => return Ok(ReleaseOutcome::Expired),
+            Err(false) => return Ok(ReleaseOutcome::Already),
+        };
+        self.note_ended(now, id);
         if let CallOutcome::Throttled { retry_after } = outcome {
             self.held_until = self.held_until.max(now.saturating_add(retry_after));
             self.count_throttled(&grant);
@@ -79,22 +81,15 @@ impl Target {
 
     /// Turns a live grant into the memory of one, for a while.
     pub(crate) fn end(&mut self, now: u64, id: GrantId, expired: bool) -> Option<Box<Grant>> {
-        let record = self.grants.get_mut(&id)?;
-        let GrantRecord::Live(grant) = record else {
-            return None;
-        };
-        let ended = GrantRecord::Ended {
-            admission: grant.admission,
-            owner: grant.owner,
-            expired,
-        };
-        let GrantRecord::Live(grant) = std::mem::replace(record, ended) else {
-            return None;
-        };
+        let grant = self.grants.get_mut(&id)?.end(expired).ok()?;
+        self.note_ended(now, id);
+        Some(grant)
+    }
+
+    fn note_ended(&mut self, now: u64, id: GrantId) {
         self.ended
             .push_back((now.saturating_add(RELEASED_MEMORY), id));
         self.live_grants = self.live_grants.saturating_sub(1);
-        Some(grant)
     }
 
     /// A grant whose time is over: what it was estimated to cost stays, and leaves with the log.

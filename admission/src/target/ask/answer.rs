@@ -6,7 +6,7 @@ use crate::limits::{
 };
 use crate::order::Sums;
 use crate::target::{Target, Units, at};
-use crate::{Admitted, Amounts, Deferred, DimensionName, GrantId, Micros};
+use crate::{Admitted, Amounts, Deferred, GrantId, Micros};
 
 /// How a deferred caller finds its way back.
 #[derive(Clone, Copy)]
@@ -51,7 +51,10 @@ impl Target {
             retry_in,
             earliest_in: wait,
             place: ahead.count,
-            limit: own.limit,
+            limit: own
+                .limit
+                .and_then(|place| self.meters.get(place))
+                .map(|meter| meter.limit.name.clone()),
             place_until: retry_in
                 .saturating_add(self.lapse())
                 .saturating_add(self.expire()),
@@ -100,13 +103,14 @@ impl Target {
     }
 
     fn amounts(&self, units: &Units) -> Amounts {
-        let named = |(slot, name): (usize, &Option<DimensionName>)| {
+        let charged = units.iter().filter(|units| **units > 0).count();
+        let mut list = Vec::with_capacity(charged);
+        for (slot, name) in self.slots.iter().enumerate() {
             let units = at(units, slot);
-            name.as_ref()
-                .filter(|_| units > 0)
-                .map(|name| (name.clone(), units))
-        };
-        let list = self.slots.iter().enumerate().filter_map(named).collect();
+            if let Some(name) = name.as_ref().filter(|_| units > 0) {
+                list.push((name.clone(), units));
+            }
+        }
         Amounts::new(list).unwrap_or_default()
     }
 }

@@ -5,12 +5,14 @@ use crate::limits::HORIZON_DEFAULT;
 use crate::meter::{Meter, Need};
 use crate::order::Sums;
 use crate::target::{Target, Units, at};
-use crate::{Headroom, LimitName, Micros};
+use crate::{Headroom, Micros};
 
 /// When an ask may start, and what holds it.
+#[derive(Clone, Copy)]
 pub(crate) struct Slot {
     pub(crate) start: u64,
-    pub(crate) limit: Option<LimitName>,
+    /// Place of the limit in the policy; `None` if none holds it.
+    pub(crate) limit: Option<usize>,
 }
 
 /// What every limit is asked for a place.
@@ -74,13 +76,11 @@ impl Target {
             start: floor,
             limit: None,
         };
-        for meter in &self.meters {
+        for (place, meter) in self.meters.iter().enumerate() {
             let start = meter.earliest(now, terms.need(meter));
             if start > slot.start {
-                slot = Slot {
-                    start,
-                    limit: Some(meter.limit.name.clone()),
-                };
+                let limit = Some(place);
+                slot = Slot { start, limit };
             }
         }
         slot
