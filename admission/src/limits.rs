@@ -62,6 +62,9 @@ pub const IDLE_TENANTS_MAX: usize = 100_000;
 pub const CLOSED_ATTEMPTS_MAX: usize = 8;
 /// Operations of one batch.
 pub const BATCH_OPERATIONS_MAX: usize = 512;
+/// Operations whose records are read before the first of them is applied: enough for the reads to overlap,
+/// and few enough for what was read, about a KiB for each, to be near still when it is wanted.
+pub(crate) const LOOK_AHEAD_MAX: usize = 64;
 /// Tickets whose state one operation may change because their time passed; keeps an operation short.
 pub const SWEEP_PER_OPERATION_MAX: usize = 64;
 

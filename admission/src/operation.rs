@@ -28,6 +28,23 @@ pub enum Operation {
     Seed([u8; 16]),
 }
 
+impl Operation {
+    /// The target that it is about; `None` if it is about all of them.
+    pub(crate) fn target(&self) -> Option<&TargetName> {
+        match self {
+            Operation::Admit(ask) => Some(&ask.target),
+            Operation::Release(release) => Some(&release.target),
+            Operation::Cancel(cancel) => Some(&cancel.target),
+            Operation::Extend(extend) => Some(&extend.target),
+            Operation::Unwake(unwake) => Some(&unwake.target),
+            Operation::Report(report) => Some(&report.target),
+            Operation::PutPolicy(put) => Some(&put.target),
+            Operation::DeletePolicy(delete) => Some(&delete.target),
+            Operation::Seed(_) => None,
+        }
+    }
+}
+
 /// The answer to one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

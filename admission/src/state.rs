@@ -5,15 +5,13 @@ mod resolve;
 
 use crate::codec::{Canonical, DecodeError, Reader, canonical};
 use crate::hash::sip128;
-use crate::limits::TARGETS_MAX;
-use crate::target::{Target, Ungated};
+use crate::limits::{LOOK_AHEAD_MAX, TARGETS_MAX};
+use crate::target::{Target, Ungated, touch_grants};
 use crate::{
     Admit, AdmitOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, Outcome, PolicyOutcome,
     PutPolicy, Refusal, Release, Report, Stamp, TargetName, Unwake,
 };
-use resolve::{
-    admission_key, ask_of, check_admit, check_id, class_of, known, owner, queue_key, settled,
-};
+use resolve::{Digester, Digests, ask_of, check_admit, check_id, class_of, known, settled};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Format of the canonical bytes.
@@ -46,23 +44,59 @@ impl State {
         self.now = self.now.max(stamp);
         self.forget_deleted();
         self.sweep_next();
-        let numbered = batch.iter().enumerate();
-        numbered
-            .map(|(offset, operation)| {
-                let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-                self.apply_one(GrantId { index, offset }, operation)
-            })
-            .collect()
+        let mut outcomes = Vec::with_capacity(batch.len());
+        // A seed changes what the names after it stand for.
+        let runs = batch.chunk_by(|before, _| !matches!(before, Operation::Seed(_)));
+        for run in runs.flat_map(|run| run.chunks(LOOK_AHEAD_MAX)) {
+            let digests = self.look_ahead(run);
+            for (operation, digests) in run.iter().zip(digests) {
+                let offset = u32::try_from(outcomes.len()).unwrap_or(u32::MAX);
+                outcomes.push(self.apply_one(GrantId { index, offset }, operation, digests));
+            }
+        }
+        outcomes
     }
 
-    fn apply_one(&mut self, id: GrantId, operation: &Operation) -> Outcome {
+    /// Resolves the names of the next operations, and reads the records that they will ask for: most are
+    /// cold, and what is read together arrives together. Changes nothing.
+    fn look_ahead(&self, operations: &[Operation]) -> Vec<Digests> {
+        let mut digester = Digester::new(self.secret());
+        let digests = operations
+            .iter()
+            .map(|operation| digester.digests(operation));
+        let digests: Vec<_> = digests.collect();
+        let mut ends = Vec::with_capacity(operations.len());
+        let mut last: Option<(&TargetName, &Target)> = None;
+        for (operation, digests) in operations.iter().zip(&digests) {
+            let Some(name) = operation.target() else {
+                continue;
+            };
+            if last.is_none_or(|(last, _)| last != name) {
+                last = self.targets.get(name).map(|target| (name, target));
+            }
+            let Some((_, target)) = last else { continue };
+            match operation {
+                Operation::Admit(_)
+                | Operation::Cancel(_)
+                | Operation::Unwake(_)
+                | Operation::Report(_) => target.touch(digests.admission, digests.queue),
+                Operation::Release(release) => ends.push((target, release.grant)),
+                Operation::Extend(extend) => ends.push((target, extend.grant)),
+                Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => {}
+            }
+        }
+        touch_grants(&ends);
+        digests
+    }
+
+    fn apply_one(&mut self, id: GrantId, operation: &Operation, digests: Digests) -> Outcome {
         let outcome = match operation {
-            Operation::Admit(admit) => self.admit(id, admit).map(Outcome::Admit),
-            Operation::Release(release) => self.release(release),
-            Operation::Cancel(cancel) => self.cancel(cancel),
-            Operation::Extend(extend) => self.extend(extend),
-            Operation::Unwake(unwake) => self.unwake(unwake),
-            Operation::Report(report) => self.report(report),
+            Operation::Admit(admit) => self.admit(id, admit, digests).map(Outcome::Admit),
+            Operation::Release(release) => self.release(release, digests),
+            Operation::Cancel(cancel) => self.cancel(cancel, digests),
+            Operation::Extend(extend) => self.extend(extend, digests),
+            Operation::Unwake(unwake) => self.unwake(unwake, digests),
+            Operation::Report(report) => self.report(report, digests),
             Operation::PutPolicy(put) => Ok(Outcome::Policy(self.put_policy(put))),
             Operation::DeletePolicy(delete) => self.delete_policy(delete).map(Outcome::Policy),
             Operation::Seed(secret) => {
@@ -193,70 +227,69 @@ impl State {
         Ok(target)
     }
 
-    fn admit(&mut self, id: GrantId, admit: &Admit) -> Result<AdmitOutcome, Refusal> {
+    fn admit(
+        &mut self,
+        id: GrantId,
+        admit: &Admit,
+        digests: Digests,
+    ) -> Result<AdmitOutcome, Refusal> {
         check_admit(admit)?;
-        let (secret, now) = (self.secret(), self.now.as_micros());
+        let now = self.now.as_micros();
         let target = self.target(&admit.target)?;
-        let ask = ask_of(target, secret, admit)?;
+        let ask = ask_of(target, digests, admit)?;
         if admit.dry_run {
             return Ok(target.ask_dry(now, &ask));
         }
         Ok(target.ask(now, id, &ask))
     }
 
-    fn release(&mut self, release: &Release) -> Result<Outcome, Refusal> {
-        let (owner, now) = (
-            owner(self.secret(), &release.principal),
-            self.now.as_micros(),
-        );
+    fn release(&mut self, release: &Release, digests: Digests) -> Result<Outcome, Refusal> {
+        let now = self.now.as_micros();
         let target = self.remembered(&release.target)?;
         let known = settled(target, &release.actual);
         target
-            .release(now, release.grant, owner, &known, release.outcome)
+            .release(now, release.grant, digests.owner, &known, release.outcome)
             .map(Outcome::Release)
     }
 
-    fn cancel(&mut self, cancel: &Cancel) -> Result<Outcome, Refusal> {
+    fn cancel(&mut self, cancel: &Cancel, digests: Digests) -> Result<Outcome, Refusal> {
         check_id(&cancel.admission_id)?;
-        let (secret, now) = (self.secret(), self.now.as_micros());
-        let key = admission_key(secret, &cancel.tenant, &cancel.admission_id);
-        let owner = owner(secret, &cancel.principal);
+        let now = self.now.as_micros();
+        let (key, owner) = (digests.admission, digests.owner);
         let target = self.remembered(&cancel.target)?;
         target
             .cancel(now, key, owner, cancel.attempt, cancel.ask)
             .map(Outcome::Cancel)
     }
 
-    fn unwake(&mut self, unwake: &Unwake) -> Result<Outcome, Refusal> {
+    fn unwake(&mut self, unwake: &Unwake, digests: Digests) -> Result<Outcome, Refusal> {
         check_id(&unwake.admission_id)?;
-        let (secret, now) = (self.secret(), self.now.as_micros());
-        let key = admission_key(secret, &unwake.tenant, &unwake.admission_id);
-        let owner = owner(secret, &unwake.principal);
+        let now = self.now.as_micros();
+        let (key, owner) = (digests.admission, digests.owner);
         let target = self.target(&unwake.target)?;
         target.unwake(now, key, owner, (unwake.attempt, unwake.ask));
         Ok(Outcome::Unwoken)
     }
 
-    fn extend(&mut self, extend: &Extend) -> Result<Outcome, Refusal> {
-        let (owner, now) = (
-            owner(self.secret(), &extend.principal),
-            self.now.as_micros(),
-        );
+    fn extend(&mut self, extend: &Extend, digests: Digests) -> Result<Outcome, Refusal> {
+        let now = self.now.as_micros();
         let target = self.remembered(&extend.target)?;
-        target.extend(now, extend.grant, owner).map(Outcome::Extend)
+        target
+            .extend(now, extend.grant, digests.owner)
+            .map(Outcome::Extend)
     }
 
-    fn report(&mut self, report: &Report) -> Result<Outcome, Refusal> {
+    fn report(&mut self, report: &Report, digests: Digests) -> Result<Outcome, Refusal> {
         check_id(&report.admission_id)?;
-        let (secret, now) = (self.secret(), self.now.as_micros());
+        let now = self.now.as_micros();
         let target = self.target(&report.target)?;
         let class = class_of(target, &report.priority)?;
         let known = known(target, &report.actual)?;
         let call = Ungated {
-            key: admission_key(secret, &report.tenant, &report.admission_id),
-            queue: queue_key(secret, &report.tenant, &report.priority),
+            key: digests.admission,
+            queue: digests.queue,
             class,
-            owner: owner(secret, &report.principal),
+            owner: digests.owner,
             attempt: report.attempt,
             actual: known.map(Option::unwrap_or_default),
             known,

@@ -8,6 +8,7 @@
 
 mod account;
 mod admission;
+mod ahead;
 mod ask;
 mod check;
 mod class;
@@ -27,6 +28,7 @@ use crate::{DimensionName, GrantId, Micros, Policy, Refusal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(crate) use admission::{Admission, Grant, GrantRecord, Place, Ticket, Uncertain};
+pub(crate) use ahead::touch_grants;
 pub(crate) use ask::Ask;
 pub(crate) use class::{Class, Queue};
 pub(crate) use estimate::{Bounds, Learned};

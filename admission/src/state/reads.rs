@@ -1,7 +1,7 @@
 //! What can be read of a state between two entries. Nothing here changes anything.
 
 use super::State;
-use super::resolve::{admission_key, ask_of, check_admit, settled};
+use super::resolve::{Digester, admission_key, ask_of, check_admit, settled};
 use crate::{
     Admit, CallOutcome, Explanation, Operation, PolicyVersion, Refusal, Settlement, Stamp,
     TargetName, TargetView,
@@ -55,7 +55,8 @@ impl State {
         let target = target
             .filter(|target| target.policy.is_some())
             .ok_or(Refusal::TargetUnknown)?;
-        let ask = ask_of(target, self.secret(), admit)?;
+        let digests = Digester::new(self.secret()).of_ask(admit);
+        let ask = ask_of(target, digests, admit)?;
         Ok(target.explain(self.now.as_micros(), &ask))
     }
 

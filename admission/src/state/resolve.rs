@@ -3,8 +3,8 @@
 
 use crate::hash::{Fold, keyed};
 use crate::limits::{ADMISSION_ID_BYTES_MAX, CALLER_DURATION_MAX, DIMENSIONS_MAX};
-use crate::target::{Ask, Bounds, Known, Target, Units};
-use crate::{Admit, Amounts, Principal, PriorityName, Refusal, TenantName};
+use crate::target::{AdmissionKey, Ask, Bounds, Known, QueueKey, Target, Units};
+use crate::{Admit, Amounts, Operation, Principal, PriorityName, Refusal, TenantName};
 
 /// What can be said of an ask before its target is known.
 pub(super) fn check_admit(admit: &Admit) -> Result<(), Refusal> {
@@ -27,18 +27,18 @@ pub(super) fn check_admit(admit: &Admit) -> Result<(), Refusal> {
 /// Resolves an ask against a target's policy.
 pub(super) fn ask_of<'a>(
     target: &Target,
-    secret: u128,
+    digests: Digests,
     admit: &'a Admit,
 ) -> Result<Ask<'a>, Refusal> {
     let class = class_of(target, &admit.priority)?;
     let bounds = bounds(target, &admit.cost, &admit.cost_max)?;
     let ask = Ask {
-        key: admission_key(secret, &admit.tenant, &admit.admission_id),
-        queue: queue_key(secret, &admit.tenant, &admit.priority),
+        key: digests.admission,
+        queue: digests.queue,
         tenant: &admit.tenant,
         priority: &admit.priority,
         class,
-        owner: owner(secret, &admit.principal),
+        owner: digests.owner,
         body: body(admit),
         attempt: admit.attempt,
         ask: admit.ask,
@@ -111,17 +111,87 @@ fn bounds(target: &Target, cost: &Amounts, cost_max: &Amounts) -> Result<Bounds,
     Ok(Bounds { lower, upper })
 }
 
+/// Digests of what an operation names; 0 for what it does not name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Digests {
+    pub(super) admission: AdmissionKey,
+    pub(super) queue: QueueKey,
+    pub(super) owner: u64,
+}
+
+/// Makes digests, and remembers that of the last principal: operations that follow each other are often of
+/// one.
+pub(super) struct Digester<'a> {
+    secret: u128,
+    last: Option<(&'a Principal, u64)>,
+}
+
+impl<'a> Digester<'a> {
+    pub(super) fn new(secret: u128) -> Self {
+        Digester { secret, last: None }
+    }
+
+    /// What any operation names.
+    pub(super) fn digests(&mut self, operation: &'a Operation) -> Digests {
+        match operation {
+            Operation::Admit(ask) => self.of_ask(ask),
+            Operation::Report(report) => Digests {
+                admission: admission_key(self.secret, &report.tenant, &report.admission_id),
+                queue: queue_key(self.secret, &report.tenant, &report.priority),
+                owner: self.owner(&report.principal),
+            },
+            Operation::Cancel(ask) => Digests {
+                admission: admission_key(self.secret, &ask.tenant, &ask.admission_id),
+                queue: 0,
+                owner: self.owner(&ask.principal),
+            },
+            Operation::Unwake(ask) => Digests {
+                admission: admission_key(self.secret, &ask.tenant, &ask.admission_id),
+                queue: 0,
+                owner: self.owner(&ask.principal),
+            },
+            Operation::Release(release) => Digests {
+                owner: self.owner(&release.principal),
+                ..Digests::default()
+            },
+            Operation::Extend(extend) => Digests {
+                owner: self.owner(&extend.principal),
+                ..Digests::default()
+            },
+            Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => {
+                Digests::default()
+            }
+        }
+    }
+
+    /// What an ask names.
+    pub(super) fn of_ask(&mut self, ask: &'a Admit) -> Digests {
+        Digests {
+            admission: admission_key(self.secret, &ask.tenant, &ask.admission_id),
+            queue: queue_key(self.secret, &ask.tenant, &ask.priority),
+            owner: self.owner(&ask.principal),
+        }
+    }
+
+    fn owner(&mut self, principal: &'a Principal) -> u64 {
+        match self.last {
+            Some((last, digest)) if last == principal => digest,
+            Some(_) | None => {
+                let digest = keyed(self.secret, b'o', [principal.as_str().as_bytes()]) as u64;
+                self.last = Some((principal, digest));
+                digest
+            }
+        }
+    }
+}
+
 pub(super) fn admission_key(secret: u128, tenant: &TenantName, id: &[u8]) -> u128 {
     keyed(secret, b'a', [tenant.as_str().as_bytes(), id])
 }
 
-pub(super) fn queue_key(secret: u128, tenant: &TenantName, priority: &PriorityName) -> u128 {
+fn queue_key(secret: u128, tenant: &TenantName, priority: &PriorityName) -> u128 {
     let parts = [tenant.as_str().as_bytes(), priority.as_str().as_bytes()];
     keyed(secret, b'q', parts)
-}
-
-pub(super) fn owner(secret: u128, principal: &Principal) -> u64 {
-    keyed(secret, b'o', [principal.as_str().as_bytes()]) as u64
 }
 
 /// What an id stands for. Never 0, which stands for an id of which only a cancel was seen.

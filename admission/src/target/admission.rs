@@ -160,6 +160,14 @@ impl Grant {
 }
 
 impl GrantRecord {
+    /// The admission that was granted.
+    pub(crate) fn admission(&self) -> AdmissionKey {
+        match self {
+            GrantRecord::Live(grant) => grant.admission,
+            GrantRecord::Ended { admission, .. } => *admission,
+        }
+    }
+
     /// Digest of the principal that may end it.
     pub(crate) fn owner(&self) -> u64 {
         match self {

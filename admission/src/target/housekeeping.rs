@@ -19,6 +19,7 @@ impl Target {
         if self.retired.iter().any(|retired| retired.until <= now) {
             self.retired.retain(|retired| retired.until > now);
         }
+        self.touch_ending(now);
         for _ in 0..SWEEP_PER_OPERATION_MAX {
             if !self.sweep_due(now) {
                 break;
