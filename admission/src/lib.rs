@@ -41,9 +41,9 @@ pub use name::{
     DimensionName, LimitName, NameError, Principal, PriorityName, TargetName, TenantName,
 };
 pub use operation::{
-    Admit, AdmitOutcome, Admitted, CallOutcome, Cancel, CancelOutcome, Deferred, DeletePolicy,
+    Admit, AdmitOutcome, Admitted, AskName, CallOutcome, CancelOutcome, Deferred, DeletePolicy,
     Extend, ExtendOutcome, GrantId, Operation, Outcome, PolicyOutcome, PutPolicy, Refusal,
-    Rejected, Release, ReleaseOutcome, Report, ReportOutcome, Unwake,
+    Rejected, Release, ReleaseOutcome, Report, ReportOutcome,
 };
 pub use policy::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, Violation,

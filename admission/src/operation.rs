@@ -12,12 +12,17 @@ pub enum Operation {
     Admit(Box<Admit>),
     /// End a grant with what was used.
     Release(Box<Release>),
-    /// Give up a place, or a grant that was not used.
-    Cancel(Box<Cancel>),
+    /// Give up what an attempt holds, a place or a grant that was not used. Names the highest ask sent.
+    Cancel(Box<AskName>),
     /// Keep a grant alive.
     Extend(Extend),
-    /// Wait no longer than the clock says for a caller that can no longer be told of its turn.
-    Unwake(Box<Unwake>),
+    /// Take back the [`wake`](Admit::wake) of a deferred ask: its caller is due back as if it had come by
+    /// the clock, now.
+    ///
+    /// Said by the node that answered the ask, when its session ends: a caller that died with it must not
+    /// hold up the line for as long as one that only waits to be told. Changes nothing once a newer ask was
+    /// seen.
+    Unwake(Box<AskName>),
     /// Charge use that a client let through while it had no answer.
     Report(Box<Report>),
     /// Create or replace a target's policy.
@@ -29,14 +34,13 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The target that it is about; `None` if it is about all of them.
-    pub(crate) fn target(&self) -> Option<&TargetName> {
+    /// The target that it is about; `None` for a seed, which is about all of them.
+    pub fn target(&self) -> Option<&TargetName> {
         match self {
             Operation::Admit(ask) => Some(&ask.target),
             Operation::Release(release) => Some(&release.target),
-            Operation::Cancel(cancel) => Some(&cancel.target),
+            Operation::Cancel(ask) | Operation::Unwake(ask) => Some(&ask.target),
             Operation::Extend(extend) => Some(&extend.target),
-            Operation::Unwake(unwake) => Some(&unwake.target),
             Operation::Report(report) => Some(&report.target),
             Operation::PutPolicy(put) => Some(&put.target),
             Operation::DeletePolicy(delete) => Some(&delete.target),
@@ -250,20 +254,20 @@ pub enum ReleaseOutcome {
     Unknown,
 }
 
-/// Gives up what an attempt holds.
+/// Names one ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cancel {
+pub struct AskName {
     /// The admission's target.
     pub target: TargetName,
     /// The admission's tenant.
     pub tenant: TenantName,
-    /// Who cancels.
+    /// Whose it is.
     pub principal: Principal,
     /// The admission's id.
     pub admission_id: Box<[u8]>,
     /// The attempt.
     pub attempt: u64,
-    /// The highest ask sent.
+    /// Its number in the attempt.
     pub ask: u32,
 }
 
@@ -279,26 +283,6 @@ pub enum CancelOutcome {
     Nothing,
     /// A newer ask or attempt was seen.
     Stale,
-}
-
-/// Takes back an ask's [`wake`](Admit::wake): its caller is due back as if it had come by the clock, now.
-///
-/// Said by the node that answered the ask, when its session ends: a caller that died with it must not hold
-/// up the line for as long as one that only waits to be told. Changes nothing once a newer ask was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unwake {
-    /// The admission's target.
-    pub target: TargetName,
-    /// The admission's tenant.
-    pub tenant: TenantName,
-    /// Who asked.
-    pub principal: Principal,
-    /// The admission's id.
-    pub admission_id: Box<[u8]>,
-    /// The attempt.
-    pub attempt: u64,
-    /// The ask that was deferred.
-    pub ask: u32,
 }
 
 /// Keeps a grant alive.

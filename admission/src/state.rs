@@ -8,8 +8,8 @@ use crate::hash::sip128;
 use crate::limits::{LOOK_AHEAD_MAX, TARGETS_MAX};
 use crate::target::{Target, Ungated, touch_grants};
 use crate::{
-    Admit, AdmitOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, Outcome, PolicyOutcome,
-    PutPolicy, Refusal, Release, Report, Stamp, TargetName, Unwake,
+    Admit, AdmitOutcome, AskName, DeletePolicy, Extend, GrantId, Operation, Outcome, PolicyOutcome,
+    PutPolicy, Refusal, Release, Report, Stamp, TargetName,
 };
 use resolve::{Digester, Digests, ask_of, check_admit, check_id, class_of, known, settled};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,9 +93,9 @@ impl State {
         let outcome = match operation {
             Operation::Admit(admit) => self.admit(id, admit, digests).map(Outcome::Admit),
             Operation::Release(release) => self.release(release, digests),
-            Operation::Cancel(cancel) => self.cancel(cancel, digests),
+            Operation::Cancel(name) => self.cancel(name, digests),
             Operation::Extend(extend) => self.extend(extend, digests),
-            Operation::Unwake(unwake) => self.unwake(unwake, digests),
+            Operation::Unwake(name) => self.unwake(name, digests),
             Operation::Report(report) => self.report(report, digests),
             Operation::PutPolicy(put) => Ok(Outcome::Policy(self.put_policy(put))),
             Operation::DeletePolicy(delete) => self.delete_policy(delete).map(Outcome::Policy),
@@ -252,22 +252,22 @@ impl State {
             .map(Outcome::Release)
     }
 
-    fn cancel(&mut self, cancel: &Cancel, digests: Digests) -> Result<Outcome, Refusal> {
-        check_id(&cancel.admission_id)?;
+    fn cancel(&mut self, name: &AskName, digests: Digests) -> Result<Outcome, Refusal> {
+        check_id(&name.admission_id)?;
         let now = self.now.as_micros();
         let (key, owner) = (digests.admission, digests.owner);
-        let target = self.remembered(&cancel.target)?;
+        let target = self.remembered(&name.target)?;
         target
-            .cancel(now, key, owner, cancel.attempt, cancel.ask)
+            .cancel(now, key, owner, name.attempt, name.ask)
             .map(Outcome::Cancel)
     }
 
-    fn unwake(&mut self, unwake: &Unwake, digests: Digests) -> Result<Outcome, Refusal> {
-        check_id(&unwake.admission_id)?;
+    fn unwake(&mut self, name: &AskName, digests: Digests) -> Result<Outcome, Refusal> {
+        check_id(&name.admission_id)?;
         let now = self.now.as_micros();
         let (key, owner) = (digests.admission, digests.owner);
-        let target = self.target(&unwake.target)?;
-        target.unwake(now, key, owner, (unwake.attempt, unwake.ask));
+        let target = self.target(&name.target)?;
+        target.unwake(now, key, owner, (name.attempt, name.ask));
         Ok(Outcome::Unwoken)
     }
 

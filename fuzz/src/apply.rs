@@ -5,7 +5,7 @@
 //! from its bytes in between.
 
 use crate::plan::{Entry, Plan};
-use weir_admission::{Operation, Outcome, Stamp, State, TargetName, shard_of};
+use weir_admission::{Operation, Outcome, Stamp, State, shard_of};
 use weir_proto::convert::session::{Kind, answer};
 use weir_proto::error::Reason;
 use weir_proto::stored::{decode_batch, encode_batch};
@@ -47,20 +47,6 @@ fn through_the_log(entry: &Entry) -> (Stamp, Vec<Operation>) {
     }
 }
 
-fn target_of(operation: &Operation) -> Option<&TargetName> {
-    match operation {
-        Operation::Admit(admit) => Some(&admit.target),
-        Operation::Release(release) => Some(&release.target),
-        Operation::Cancel(cancel) => Some(&cancel.target),
-        Operation::Extend(extend) => Some(&extend.target),
-        Operation::Unwake(unwake) => Some(&unwake.target),
-        Operation::Report(report) => Some(&report.target),
-        Operation::PutPolicy(put) => Some(&put.target),
-        Operation::DeletePolicy(delete) => Some(&delete.target),
-        Operation::Seed(_) => None,
-    }
-}
-
 /// Looks at what an entry was about, in every way there is.
 fn look(state: &State, entry: &Entry) {
     let Some(operation) = entry.batch.last() else {
@@ -69,7 +55,7 @@ fn look(state: &State, entry: &Entry) {
     if let Operation::Admit(admit) = operation {
         let _ = state.explain(admit);
     }
-    let Some(target) = target_of(operation) else {
+    let Some(target) = operation.target() else {
         return;
     };
     assert_eq!(
@@ -95,7 +81,7 @@ fn told(operation: &Operation, outcome: &Outcome) {
         | Operation::DeletePolicy(_)
         | Operation::Seed(_) => return,
     };
-    let Some(target) = target_of(operation) else {
+    let Some(target) = operation.target() else {
         return;
     };
     let shard = shard_of(target, crate::wire::SHARDS);

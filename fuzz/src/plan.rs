@@ -12,9 +12,9 @@ use arbitrary::{Arbitrary, Unstructured};
 use std::collections::VecDeque;
 use weir_admission::limits::{PERIOD_MAX, UNITS_MAX};
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, Extend,
+    Admit, AdmitOutcome, Amounts, AskName, CallOutcome, DeletePolicy, DimensionName, Extend,
     ExtendOutcome, GrantId, Operation, Outcome, Principal, PriorityName, PutPolicy, Release,
-    Report, Stamp, TargetName, TenantName, Unwake,
+    Report, Stamp, TargetName, TenantName,
 };
 
 /// Names of the pools. The first target is that of the golden scripts.
@@ -317,6 +317,17 @@ impl Step {
         }
     }
 
+    fn ask_name(&self) -> AskName {
+        AskName {
+            target: self.target(),
+            tenant: self.tenant(),
+            principal: self.principal(),
+            admission_id: self.id(),
+            attempt: self.attempt(),
+            ask: self.ask(),
+        }
+    }
+
     fn report(&self) -> Report {
         Report {
             target: self.target(),
@@ -491,22 +502,8 @@ impl<'a> Plan<'a> {
                 actual: step.amounts(step.cost),
                 outcome: step.outcome(),
             })),
-            Kind::Cancel => Operation::Cancel(Box::new(Cancel {
-                target: step.target(),
-                tenant: step.tenant(),
-                principal: step.principal(),
-                admission_id: step.id(),
-                attempt: step.attempt(),
-                ask: step.ask(),
-            })),
-            Kind::Unwake => Operation::Unwake(Box::new(Unwake {
-                target: step.target(),
-                tenant: step.tenant(),
-                principal: step.principal(),
-                admission_id: step.id(),
-                attempt: step.attempt(),
-                ask: step.ask(),
-            })),
+            Kind::Cancel => Operation::Cancel(Box::new(step.ask_name())),
+            Kind::Unwake => Operation::Unwake(Box::new(step.ask_name())),
             Kind::Extend => Operation::Extend(Extend {
                 target: step.target(),
                 principal: step.principal(),

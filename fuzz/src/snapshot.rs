@@ -7,7 +7,7 @@ use crate::kind;
 use crate::memory::{self, Memory};
 use bytes::Bytes;
 use weir_admission::{
-    Admit, Amounts, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, Policy,
+    Admit, Amounts, AskName, CallOutcome, DeletePolicy, Extend, GrantId, Operation, Policy,
     Principal, PutPolicy, Release, Report, Stamp, State, TargetName, TargetView, TenantName,
 };
 use weir_raft::seam;
@@ -162,7 +162,7 @@ fn operations(state: &State, name: &TargetName) -> Vec<Operation> {
     let [_, most] = costs(&view.policy);
     let mut batch = Vec::new();
     for (number, admit) in (1..).zip(asks(&view)) {
-        batch.push(Operation::Cancel(Box::new(Cancel {
+        batch.push(Operation::Cancel(Box::new(AskName {
             target: name.clone(),
             tenant: admit.tenant.clone(),
             principal: principal(),

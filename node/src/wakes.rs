@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use weir_admission::{Operation, ShardId, TargetName, Unwake};
+use weir_admission::{AskName, Operation, ShardId, TargetName};
 
 /// The waiting line of one target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ struct Registry {
     /// How many of them were told and have not asked since.
     called: usize,
     /// Who can be told no more, at most [`WAKES_MAX`].
-    lost: VecDeque<(ShardId, Box<Unwake>)>,
+    lost: VecDeque<(ShardId, Box<AskName>)>,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
 }
@@ -68,7 +68,7 @@ struct Registry {
 struct Waiter {
     session: u64,
     /// The ask that waits.
-    unwake: Box<Unwake>,
+    unwake: Box<AskName>,
     since: Instant,
     /// It was told, and stays until it asks: should its session end first, it never will.
     called: bool,
@@ -114,7 +114,7 @@ impl Registry {
     }
 
     /// A waiter can be told no more. One that does not fit comes back late, no worse.
-    fn lose(&mut self, shard: ShardId, unwake: Box<Unwake>) {
+    fn lose(&mut self, shard: ShardId, unwake: Box<AskName>) {
         if self.lost.len() < WAKES_MAX {
             self.lost.push_back((shard, unwake));
         }
@@ -322,7 +322,7 @@ pub struct Waiters {
 impl Waiters {
     /// A call was deferred and waits with that ticket: tell the attempt of its ask when its turn is near.
     /// One that does not fit is never told, and given up at once.
-    pub fn wait(&self, seat: Seat, unwake: Box<Unwake>) {
+    pub fn wait(&self, seat: Seat, unwake: Box<AskName>) {
         let mut registry = self.wakes.registry();
         // Whoever asked last for an admission is the one who waits for it.
         registry.take(&seat);

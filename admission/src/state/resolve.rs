@@ -140,12 +140,7 @@ impl<'a> Digester<'a> {
                 queue: queue_key(self.secret, &report.tenant, &report.priority),
                 owner: self.owner(&report.principal),
             },
-            Operation::Cancel(ask) => Digests {
-                admission: admission_key(self.secret, &ask.tenant, &ask.admission_id),
-                queue: 0,
-                owner: self.owner(&ask.principal),
-            },
-            Operation::Unwake(ask) => Digests {
+            Operation::Cancel(ask) | Operation::Unwake(ask) => Digests {
                 admission: admission_key(self.secret, &ask.tenant, &ask.admission_id),
                 queue: 0,
                 owner: self.owner(&ask.principal),

@@ -6,7 +6,7 @@
 
 use crate::make::{amounts, limit, policy, principal, priority, target, tenant};
 use weir_admission::{
-    Admit, CallOutcome, Cancel, DeletePolicy, EnforcedBy, GrantId, InitialUse, Kind, Limit,
+    Admit, AskName, CallOutcome, DeletePolicy, EnforcedBy, GrantId, InitialUse, Kind, Limit,
     Operation, Policy, Release, Report, Stamp, State,
 };
 
@@ -65,7 +65,7 @@ fn history() -> State {
     let throttled = CallOutcome::Throttled {
         retry_after: 5 * SECOND,
     };
-    let cancel = Cancel {
+    let cancel = AskName {
         target: target("api/x"),
         tenant: tenant("bob"),
         principal: principal(),

@@ -18,7 +18,7 @@ mod view;
 use meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_admission::{
-    Admit, Amounts, Cancel, DimensionName, GrantId, Operation, Outcome, Policy, PolicyOutcome,
+    Admit, Amounts, AskName, DimensionName, GrantId, Operation, Outcome, Policy, PolicyOutcome,
     Principal, PriorityName, Refusal, Stamp, TargetName, TargetView, TenantName,
 };
 
@@ -247,7 +247,7 @@ impl Model {
         }
     }
 
-    fn cancel(&mut self, cancel: &Cancel) -> Result<Outcome, Refusal> {
+    fn cancel(&mut self, cancel: &AskName) -> Result<Outcome, Refusal> {
         well_named(&cancel.admission_id)?;
         self.known(&cancel.target)?.cancel(cancel)
     }

@@ -5,7 +5,7 @@ use weir_admission::limits::{
     PERIOD_MAX, RETRY_IN_MAX, TENANT_MEMORY, UNITS_MAX, UNRELEASED_MEMORY_MIN,
 };
 use weir_admission::{
-    Admit, AdmitOutcome, Admitted, Amounts, CallOutcome, Cancel, CancelOutcome, DeletePolicy,
+    Admit, AdmitOutcome, Admitted, Amounts, AskName, CallOutcome, CancelOutcome, DeletePolicy,
     EnforcedBy, GrantId, Limit, Operation, Outcome, Policy, Rejected, Release, ReleaseOutcome,
     Stamp, State, TargetView,
 };
@@ -113,7 +113,7 @@ impl World {
     }
 
     fn cancel(&mut self, of: &str, id: &str) {
-        let cancel = Operation::Cancel(Box::new(Cancel {
+        let cancel = Operation::Cancel(Box::new(AskName {
             target: target(TARGET),
             tenant: tenant(of),
             principal: principal(),

@@ -6,10 +6,10 @@
 use goldenscript::{Argument, Command};
 use std::error::Error;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, Deferred, DeletePolicy, DimensionName,
+    Admit, AdmitOutcome, Amounts, AskName, CallOutcome, Deferred, DeletePolicy, DimensionName,
     EnforcedBy, Extend, ExtendOutcome, GrantId, InitialUse, Kind, Limit, LimitName, Operation,
     Outcome, Policy, Principal, Priority, PriorityName, PutPolicy, Rejected, Release, Report,
-    Stamp, State, TargetName, TenantName, Unwake,
+    Stamp, State, TargetName, TenantName,
 };
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
@@ -60,8 +60,8 @@ impl goldenscript::Runner for Script {
                 principal: principal(args)?,
                 grant: grant(&args[0].value)?,
             })),
-            "cancel" => self.apply(cancel(args)?),
-            "unwake" => self.apply(unwake(args)?),
+            "cancel" => self.apply(Operation::Cancel(ask_name(args)?)),
+            "unwake" => self.apply(Operation::Unwake(ask_name(args)?)),
             "report" => self.apply(report(args)?),
             "show" => self.show(),
             "near" => self.near(),
@@ -330,26 +330,15 @@ fn release(args: &[Argument]) -> Result<Operation, Failure> {
     })))
 }
 
-fn cancel(args: &[Argument]) -> Result<Operation, Failure> {
-    Ok(Operation::Cancel(Box::new(Cancel {
+fn ask_name(args: &[Argument]) -> Result<Box<AskName>, Failure> {
+    Ok(Box::new(AskName {
         target: target(),
         tenant: TenantName::new(find(args, "tenant").unwrap_or("t"))?,
         principal: principal(args)?,
         admission_id: args[0].value.as_bytes().into(),
         attempt: number(args, "attempt", 1)?,
         ask: number(args, "ask", 1)?,
-    })))
-}
-
-fn unwake(args: &[Argument]) -> Result<Operation, Failure> {
-    Ok(Operation::Unwake(Box::new(Unwake {
-        target: target(),
-        tenant: TenantName::new(find(args, "tenant").unwrap_or("t"))?,
-        principal: principal(args)?,
-        admission_id: args[0].value.as_bytes().into(),
-        attempt: number(args, "attempt", 1)?,
-        ask: number(args, "ask", 1)?,
-    })))
+    }))
 }
 
 fn report(args: &[Argument]) -> Result<Operation, Failure> {

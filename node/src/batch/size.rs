@@ -27,17 +27,11 @@ pub(super) fn stored_bytes(operation: &Operation) -> usize {
                     + release.principal.as_str().len()
                     + amounts(&release.actual)
             }
-            Operation::Cancel(cancel) => {
-                cancel.target.as_str().len()
-                    + cancel.tenant.as_str().len()
-                    + cancel.principal.as_str().len()
-                    + cancel.admission_id.len()
-            }
-            Operation::Unwake(unwake) => {
-                unwake.target.as_str().len()
-                    + unwake.tenant.as_str().len()
-                    + unwake.principal.as_str().len()
-                    + unwake.admission_id.len()
+            Operation::Cancel(ask) | Operation::Unwake(ask) => {
+                ask.target.as_str().len()
+                    + ask.tenant.as_str().len()
+                    + ask.principal.as_str().len()
+                    + ask.admission_id.len()
             }
             Operation::Extend(extend) => {
                 extend.target.as_str().len() + extend.principal.as_str().len()

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, CancelOutcome, DimensionName, EnforcedBy,
+    Admit, AdmitOutcome, Amounts, AskName, CallOutcome, CancelOutcome, DimensionName, EnforcedBy,
     GrantId, InitialUse, Kind, Limit, LimitName, Operation, Outcome, Policy, Principal, Priority,
     PriorityName, PutPolicy, Release, ReleaseOutcome, Report, ReportOutcome, Stamp, State,
     TargetName, TenantName,
@@ -437,7 +437,7 @@ impl World {
             Act::Cancel { call } => {
                 let known = &mut self.calls[*call];
                 let ask = std::mem::take(&mut known.ask);
-                Operation::Cancel(Box::new(Cancel {
+                Operation::Cancel(Box::new(AskName {
                     target: target(),
                     tenant: tenant(*call),
                     principal: principal(),

@@ -34,8 +34,8 @@ fn seat(ticket: u64) -> Seat {
 }
 
 /// The first ask of an attempt.
-fn ask(attempt: u64) -> Box<Unwake> {
-    Box::new(Unwake {
+fn ask(attempt: u64) -> Box<AskName> {
+    Box::new(AskName {
         target: line(SHARD).target,
         tenant: TenantName::new("t").unwrap(),
         principal: Principal::new("anonymous").unwrap(),

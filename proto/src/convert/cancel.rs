@@ -4,13 +4,13 @@ use super::fields::Fields;
 use super::{Caller, Violations, outcome};
 use crate::error::WireError;
 use crate::v1;
-use weir_admission::{Cancel, CancelOutcome, Outcome, TargetName};
+use weir_admission::{AskName, CancelOutcome, Outcome, TargetName};
 
 /// Reads a cancel.
 ///
 /// # Errors
 /// Every field that breaks a rule.
-pub fn read(request: v1::CancelRequest, caller: Caller<'_>) -> Result<Cancel, Violations> {
+pub fn read(request: v1::CancelRequest, caller: Caller<'_>) -> Result<AskName, Violations> {
     let mut fields = Fields::new();
     let target = fields.name("target", &request.target);
     let tenant = fields.name("tenant", &request.tenant);
@@ -18,7 +18,7 @@ pub fn read(request: v1::CancelRequest, caller: Caller<'_>) -> Result<Cancel, Vi
     let attempt = fields.attempt(request.attempt);
     let ask = fields.ask(request.ask);
     let cancel = || {
-        Some(Cancel {
+        Some(AskName {
             target: target?,
             tenant: tenant?,
             principal: caller.principal.clone(),

@@ -10,8 +10,8 @@ use super::writer::Writer;
 use super::{amounts_v1, policy_v1};
 use weir_admission::limits::ADMISSION_ID_BYTES_MAX;
 use weir_admission::{
-    Admit, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation, PutPolicy, Release,
-    Report, Unwake,
+    Admit, AskName, CallOutcome, DeletePolicy, Extend, GrantId, Operation, PutPolicy, Release,
+    Report,
 };
 
 const ADMIT: u32 = 0;
@@ -34,9 +34,15 @@ pub(super) fn write(w: &mut Writer, operation: &Operation) -> Result<(), Fault> 
     match operation {
         Operation::Admit(admit) => write_admit(w, admit)?,
         Operation::Release(release) => write_release(w, release),
-        Operation::Cancel(cancel) => write_cancel(w, cancel)?,
+        Operation::Cancel(ask) => {
+            w.u32(CANCEL);
+            write_ask_name(w, ask)?;
+        }
         Operation::Extend(extend) => write_extend(w, extend),
-        Operation::Unwake(unwake) => write_unwake(w, unwake)?,
+        Operation::Unwake(ask) => {
+            w.u32(UNWAKE);
+            write_ask_name(w, ask)?;
+        }
         Operation::Report(report) => write_report(w, report)?,
         Operation::PutPolicy(put) => write_put(w, put)?,
         Operation::DeletePolicy(delete) => write_delete(w, delete),
@@ -53,13 +59,13 @@ pub(super) fn read(r: &mut Reader<'_>, names: &mut Names) -> Result<Operation, F
     Ok(match r.u32("kind")? {
         ADMIT => Operation::Admit(Box::new(read_admit(r, names)?)),
         RELEASE => Operation::Release(Box::new(read_release(r, names)?)),
-        CANCEL => Operation::Cancel(Box::new(read_cancel(r, names)?)),
+        CANCEL => Operation::Cancel(Box::new(read_ask_name(r, names)?)),
         EXTEND => Operation::Extend(read_extend(r, names)?),
         REPORT => Operation::Report(Box::new(read_report(r, names)?)),
         PUT_POLICY => Operation::PutPolicy(Box::new(read_put(r, names)?)),
         DELETE_POLICY => Operation::DeletePolicy(read_delete(r, names)?),
         SEED => Operation::Seed(r.array()?),
-        UNWAKE => Operation::Unwake(Box::new(read_unwake(r, names)?)),
+        UNWAKE => Operation::Unwake(Box::new(read_ask_name(r, names)?)),
         _ => return Err(Fault::malformed("kind", "is no kind of operation")),
     })
 }
@@ -140,41 +146,18 @@ fn read_release(r: &mut Reader<'_>, names: &mut Names) -> Result<Release, Fault>
     })
 }
 
-fn write_cancel(w: &mut Writer, cancel: &Cancel) -> Result<(), Fault> {
-    w.u32(CANCEL);
-    w.text(cancel.target.as_str());
-    w.text(cancel.tenant.as_str());
-    w.text(cancel.principal.as_str());
-    w.bytes(checked_id(&cancel.admission_id)?);
-    w.u64(cancel.attempt);
-    w.u32(cancel.ask);
+fn write_ask_name(w: &mut Writer, ask: &AskName) -> Result<(), Fault> {
+    w.text(ask.target.as_str());
+    w.text(ask.tenant.as_str());
+    w.text(ask.principal.as_str());
+    w.bytes(checked_id(&ask.admission_id)?);
+    w.u64(ask.attempt);
+    w.u32(ask.ask);
     Ok(())
 }
 
-fn read_cancel(r: &mut Reader<'_>, names: &mut Names) -> Result<Cancel, Fault> {
-    Ok(Cancel {
-        target: names.targets.read(r, "target")?,
-        tenant: names.tenants.read(r, "tenant")?,
-        principal: names.principals.read(r, "principal")?,
-        admission_id: checked_id(r.bytes("admission_id")?)?.into(),
-        attempt: r.u64("attempt")?,
-        ask: r.u32("ask")?,
-    })
-}
-
-fn write_unwake(w: &mut Writer, unwake: &Unwake) -> Result<(), Fault> {
-    w.u32(UNWAKE);
-    w.text(unwake.target.as_str());
-    w.text(unwake.tenant.as_str());
-    w.text(unwake.principal.as_str());
-    w.bytes(checked_id(&unwake.admission_id)?);
-    w.u64(unwake.attempt);
-    w.u32(unwake.ask);
-    Ok(())
-}
-
-fn read_unwake(r: &mut Reader<'_>, names: &mut Names) -> Result<Unwake, Fault> {
-    Ok(Unwake {
+fn read_ask_name(r: &mut Reader<'_>, names: &mut Names) -> Result<AskName, Fault> {
+    Ok(AskName {
         target: names.targets.read(r, "target")?,
         tenant: names.tenants.read(r, "tenant")?,
         principal: names.principals.read(r, "principal")?,

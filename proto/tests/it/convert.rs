@@ -40,7 +40,7 @@ proptest! {
     }
 
     #[test]
-    fn cancels_come_through(cancel in generate::cancel()) {
+    fn cancels_come_through(cancel in generate::ask_name()) {
         let request = wire::cancel(&cancel);
         let read = convert::cancel::read(request, caller(&cancel.principal));
         prop_assert_eq!(read, Ok(cancel));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use weir_admission::{
-    Admit, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, EnforcedBy, Estimate, Extend,
-    GrantId, Headroom, InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal, Priority,
-    PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName, Unwake,
+    Admit, Amounts, AskName, CallOutcome, DeletePolicy, DimensionName, EnforcedBy, Estimate,
+    Extend, GrantId, Headroom, InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal,
+    Priority, PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName,
 };
 
 /// One stored batch.
@@ -36,7 +36,7 @@ pub(crate) fn batches_v1() -> Vec<Fixture> {
             1 << 40,
             vec![released(CallOutcome::NotSent)],
         ),
-        batch("cancel", 5, vec![Operation::Cancel(Box::new(cancel()))]),
+        batch("cancel", 5, vec![Operation::Cancel(Box::new(ask_name()))]),
         batch("extend", 6, vec![Operation::Extend(extend())]),
         batch("report", 7, vec![Operation::Report(Box::new(report()))]),
         batch(
@@ -56,7 +56,7 @@ pub(crate) fn batches_v1() -> Vec<Fixture> {
         ),
         batch("seed", 1 << 60, vec![Operation::Seed(*b"0123456789abcdef")]),
         batch("mixed", 11, mixed()),
-        batch("unwake", 12, vec![Operation::Unwake(Box::new(unwake()))]),
+        batch("unwake", 12, vec![Operation::Unwake(Box::new(ask_name()))]),
     ]
 }
 
@@ -159,27 +159,8 @@ fn release(outcome: CallOutcome) -> Release {
     }
 }
 
-fn unwake() -> Unwake {
-    let Cancel {
-        target,
-        tenant,
-        principal,
-        admission_id,
-        attempt,
-        ask,
-    } = cancel();
-    Unwake {
-        target,
-        tenant,
-        principal,
-        admission_id,
-        attempt,
-        ask,
-    }
-}
-
-fn cancel() -> Cancel {
-    Cancel {
+fn ask_name() -> AskName {
+    AskName {
         target: target("payments/charge"),
         tenant: tenant("acme"),
         principal: principal("anonymous"),

@@ -8,9 +8,9 @@ use weir_admission::limits::{
     PERIOD_MIN, PRIORITIES_MAX, SIGMAS_MILLI_MAX, UNITS_MAX, WEIGHT_MAX, WINDOW_KNOB_MAX,
 };
 use weir_admission::{
-    Admit, Amounts, CallOutcome, Cancel, DeletePolicy, DimensionName, EnforcedBy, Estimate, Extend,
-    GrantId, Headroom, InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal, Priority,
-    PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName, Unwake,
+    Admit, Amounts, AskName, CallOutcome, DeletePolicy, DimensionName, EnforcedBy, Estimate,
+    Extend, GrantId, Headroom, InitialUse, Kind, Limit, LimitName, Operation, Policy, Principal,
+    Priority, PriorityName, PutPolicy, Release, Report, Stamp, TargetName, TenantName,
 };
 
 /// A text that is a valid name: short or long, plain or not.
@@ -153,7 +153,7 @@ pub(crate) fn release() -> impl Strategy<Value = Release> {
     )
 }
 
-pub(crate) fn cancel() -> impl Strategy<Value = Cancel> {
+pub(crate) fn ask_name() -> impl Strategy<Value = AskName> {
     (
         target(),
         tenant(),
@@ -163,7 +163,7 @@ pub(crate) fn cancel() -> impl Strategy<Value = Cancel> {
         1..=u32::MAX,
     )
         .prop_map(
-            |(target, tenant, principal, admission_id, attempt, ask)| Cancel {
+            |(target, tenant, principal, admission_id, attempt, ask)| AskName {
                 target,
                 tenant,
                 principal,
@@ -316,24 +316,13 @@ pub(crate) fn delete_policy() -> impl Strategy<Value = DeletePolicy> {
     })
 }
 
-pub(crate) fn unwake() -> impl Strategy<Value = Unwake> {
-    cancel().prop_map(|cancel| Unwake {
-        target: cancel.target,
-        tenant: cancel.tenant,
-        principal: cancel.principal,
-        admission_id: cancel.admission_id,
-        attempt: cancel.attempt,
-        ask: cancel.ask,
-    })
-}
-
 pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         admit().prop_map(|admit| Operation::Admit(Box::new(admit))),
         release().prop_map(|release| Operation::Release(Box::new(release))),
-        cancel().prop_map(|cancel| Operation::Cancel(Box::new(cancel))),
+        ask_name().prop_map(|ask| Operation::Cancel(Box::new(ask))),
         extend().prop_map(Operation::Extend),
-        unwake().prop_map(|unwake| Operation::Unwake(Box::new(unwake))),
+        ask_name().prop_map(|ask| Operation::Unwake(Box::new(ask))),
         report().prop_map(|report| Operation::Report(Box::new(report))),
         put_policy().prop_map(|put| Operation::PutPolicy(Box::new(put))),
         delete_policy().prop_map(Operation::DeletePolicy),

@@ -157,7 +157,7 @@ proptest! {
     fn operations_are_read_as_in_unary_calls(
         admit in generate::admit(),
         release in generate::release(),
-        cancel in generate::cancel(),
+        cancel in generate::ask_name(),
         spoil in any::<bool>(),
     ) {
         let mut ask = wire::admit(&admit, Default::default());

@@ -7,7 +7,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use weir_admission::limits::LABELS_MAX;
 use weir_admission::{
-    Admit, Amounts, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Principal, PutPolicy,
+    Admit, Amounts, AskName, CallOutcome, DeletePolicy, Extend, GrantId, Principal, PutPolicy,
     Release, Report, ShardId, TargetName, shard_of,
 };
 use weir_proto::convert::{self, Caller};
@@ -71,7 +71,7 @@ pub(crate) fn release(release: &Release, shards: u32) -> v1::ReleaseRequest {
     }
 }
 
-pub(crate) fn cancel(cancel: &Cancel) -> v1::CancelRequest {
+pub(crate) fn cancel(cancel: &AskName) -> v1::CancelRequest {
     v1::CancelRequest {
         target: cancel.target.to_string(),
         tenant: cancel.tenant.to_string(),

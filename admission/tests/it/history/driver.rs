@@ -4,9 +4,8 @@ use super::policies::{DIMENSIONS, dimension, tenant};
 use super::{Act, Cost, End, History, How, Step, Wait, Which, Who};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, DeletePolicy, Extend, GrantId, Operation,
+    Admit, AdmitOutcome, Amounts, AskName, CallOutcome, DeletePolicy, Extend, GrantId, Operation,
     Outcome, Policy, Principal, PriorityName, PutPolicy, Release, Report, Stamp, State, TargetName,
-    Unwake,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -115,12 +114,12 @@ impl<'a> Driver<'a> {
                 who,
                 which,
                 stranger,
-            } => self.cancel(*who, *which, *stranger),
+            } => Operation::Cancel(self.ask_name(*who, *which, *stranger)),
             Act::Unwake {
                 who,
                 which,
                 stranger,
-            } => self.unwake(*who, *which, *stranger),
+            } => Operation::Unwake(self.ask_name(*who, *which, *stranger)),
             Act::Extend { grant } => {
                 let (target, grant, _) = self.grant(*grant)?;
                 Operation::Extend(Extend {
@@ -167,28 +166,16 @@ impl<'a> Driver<'a> {
         })
     }
 
-    fn cancel(&mut self, who: Who, which: Which, stranger: bool) -> Operation {
+    fn ask_name(&mut self, who: Who, which: Which, stranger: bool) -> Box<AskName> {
         let (attempt, ask) = self.number(who, which);
-        Operation::Cancel(Box::new(Cancel {
+        Box::new(AskName {
             target: target(who.target),
             tenant: tenant(who.tenant),
             principal: principal(stranger),
             admission_id: id(who),
             attempt,
             ask,
-        }))
-    }
-
-    fn unwake(&mut self, who: Who, which: Which, stranger: bool) -> Operation {
-        let (attempt, ask) = self.number(who, which);
-        Operation::Unwake(Box::new(Unwake {
-            target: target(who.target),
-            tenant: tenant(who.tenant),
-            principal: principal(stranger),
-            admission_id: id(who),
-            attempt,
-            ask,
-        }))
+        })
     }
 
     fn put(&self, place: usize, policy: Policy, expected_version: Option<u64>) -> Operation {

@@ -2,7 +2,7 @@
 
 use super::Entry;
 use std::fmt::Write;
-use weir_admission::{Admit, Amounts, Operation, Policy};
+use weir_admission::{Admit, Amounts, AskName, Operation, Policy};
 
 /// One line for each operation, its answer behind it.
 pub(crate) fn tell(entry: &Entry) -> String {
@@ -19,6 +19,18 @@ pub(crate) fn tell(entry: &Entry) -> String {
     text
 }
 
+fn ask_name(ask: &AskName) -> String {
+    format!(
+        "{} {}/{} attempt {} ask {} by {}",
+        ask.target,
+        ask.tenant,
+        String::from_utf8_lossy(&ask.admission_id),
+        ask.attempt,
+        ask.ask,
+        ask.principal
+    )
+}
+
 fn told(operation: &Operation) -> String {
     match operation {
         Operation::Admit(admit) => ask(admit),
@@ -30,24 +42,8 @@ fn told(operation: &Operation) -> String {
             release.outcome,
             units(&release.actual)
         ),
-        Operation::Cancel(cancel) => format!(
-            "cancel {} {}/{} attempt {} ask {} by {}",
-            cancel.target,
-            cancel.tenant,
-            String::from_utf8_lossy(&cancel.admission_id),
-            cancel.attempt,
-            cancel.ask,
-            cancel.principal
-        ),
-        Operation::Unwake(unwake) => format!(
-            "unwake {} {}/{} attempt {} ask {} by {}",
-            unwake.target,
-            unwake.tenant,
-            String::from_utf8_lossy(&unwake.admission_id),
-            unwake.attempt,
-            unwake.ask,
-            unwake.principal
-        ),
+        Operation::Cancel(ask) => format!("cancel {}", ask_name(ask)),
+        Operation::Unwake(ask) => format!("unwake {}", ask_name(ask)),
         Operation::Extend(extend) => format!("extend {} {:?}", extend.target, extend.grant),
         Operation::Report(report) => format!(
             "report {} {}/{} {} attempt {} {} us ago{}",

@@ -5,7 +5,7 @@ use super::look;
 use crate::history::{Driver, History, Scope, cases, history, target, tell};
 use proptest::prelude::*;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, Cancel, CancelOutcome, DimensionName, Operation, Outcome,
+    Admit, AdmitOutcome, Amounts, AskName, CancelOutcome, DimensionName, Operation, Outcome,
     Principal, PriorityName, Stamp, State, TargetView, TenantName,
 };
 
@@ -85,7 +85,7 @@ fn judge(
     let Outcome::Admit(AdmitOutcome::Deferred(deferred)) = &mut outcome else {
         return Ok(());
     };
-    let cancel = Operation::Cancel(Box::new(Cancel {
+    let cancel = Operation::Cancel(Box::new(AskName {
         target: silent.target,
         tenant: silent.tenant,
         principal: silent.principal,

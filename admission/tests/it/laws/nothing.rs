@@ -6,7 +6,7 @@ use super::NO_GRANT;
 use crate::history::{Entry, History, Scope, cases, history, tell};
 use proptest::prelude::*;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, Cancel, CancelOutcome, ExtendOutcome, GrantId,
+    Admit, AdmitOutcome, Amounts, AskName, CallOutcome, CancelOutcome, ExtendOutcome, GrantId,
     Headroom, Operation, Outcome, Principal, Refusal, Rejected, Release, ReleaseOutcome, Stamp,
     State, limits::UNITS_MAX,
 };
@@ -39,7 +39,7 @@ fn after_ask(admit: &Admit, fresh: u64) -> Vec<Extra> {
     let units = admit.cost.iter().map(|(name, _)| (name.clone(), UNITS_MAX));
     huge.cost = Amounts::new(units.collect()).unwrap();
     huge.cost_max = Amounts::default();
-    let cancel = Cancel {
+    let cancel = AskName {
         target: new.target,
         tenant: new.tenant,
         principal: new.principal,
@@ -103,10 +103,7 @@ fn is_named(entries: &[Entry], admit: &Admit, grant: GrantId) -> bool {
         Operation::Admit(other) => {
             other.admission_id == admit.admission_id && other.tenant == admit.tenant
         }
-        Operation::Cancel(other) => {
-            other.admission_id == admit.admission_id && other.tenant == admit.tenant
-        }
-        Operation::Unwake(other) => {
+        Operation::Cancel(other) | Operation::Unwake(other) => {
             other.admission_id == admit.admission_id && other.tenant == admit.tenant
         }
         Operation::Release(other) => other.grant == grant,

@@ -4,8 +4,8 @@ use super::estimate::Bounds;
 use super::order::{Ahead, Slot};
 use super::{Call, CallName, Charge, Grant, Holds, Queue, QueueName, Record, Target, Ticket, of};
 use weir_admission::{
-    Admit, AdmitOutcome, Admitted, Amounts, Deferred, Estimate, GrantId, Outcome, Policy, Refusal,
-    Rejected, Unwake,
+    Admit, AdmitOutcome, Admitted, Amounts, AskName, Deferred, Estimate, GrantId, Outcome, Policy,
+    Refusal, Rejected,
 };
 
 /// An ask with its names looked up.
@@ -121,7 +121,7 @@ impl Target {
     }
 
     /// From now on the caller of that ask comes back by the clock alone.
-    pub(super) fn unwake(&mut self, unwake: &Unwake) {
+    pub(super) fn unwake(&mut self, unwake: &AskName) {
         let name = (unwake.tenant.clone(), unwake.admission_id.clone());
         let Some(call) = self.calls.get(&name) else {
             return;

@@ -3,7 +3,7 @@
 use super::estimate::without_zeros;
 use super::{Call, CallName, Charge, Grant, Holds, Record, Target, Ticket, Units, of};
 use weir_admission::{
-    Amounts, CallOutcome, Cancel, CancelOutcome, ExtendOutcome, GrantId, Outcome, Principal,
+    Amounts, AskName, CallOutcome, CancelOutcome, ExtendOutcome, GrantId, Outcome, Principal,
     Refusal, ReleaseOutcome, Report, ReportOutcome,
 };
 
@@ -174,7 +174,7 @@ impl Target {
         self.hold(&grant.call, Holds::Ticket(ticket));
     }
 
-    pub(super) fn cancel(&mut self, cancel: &Cancel) -> Answer {
+    pub(super) fn cancel(&mut self, cancel: &AskName) -> Answer {
         let name = (cancel.tenant.clone(), cancel.admission_id.clone());
         let Some(call) = self.calls.get_mut(&name) else {
             let call = Call::new(&cancel.principal, cancel.attempt, cancel.ask);

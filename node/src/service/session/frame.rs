@@ -11,8 +11,8 @@ use futures::future::{BoxFuture, Either};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::{
-    Admit, AdmitOutcome, CallOutcome, Operation, Outcome, Principal, PriorityName, ReleaseOutcome,
-    ShardId, TargetName, Unwake,
+    Admit, AdmitOutcome, AskName, CallOutcome, Operation, Outcome, Principal, PriorityName,
+    ReleaseOutcome, ShardId, TargetName,
 };
 use weir_proto::convert::Caller;
 use weir_proto::convert::session::{Kind, answer, read_operation};
@@ -33,7 +33,7 @@ enum What {
     Admit {
         priority: PriorityName,
         /// The name of an ask whose caller is told of its turn.
-        wake: Option<Box<Unwake>>,
+        wake: Option<Box<AskName>>,
     },
     Release {
         throttled: bool,
@@ -305,8 +305,8 @@ pub(super) fn answers(
     .collect()
 }
 
-fn name_of(admit: &Admit) -> Unwake {
-    Unwake {
+fn name_of(admit: &Admit) -> AskName {
+    AskName {
         target: admit.target.clone(),
         tenant: admit.tenant.clone(),
         principal: admit.principal.clone(),
