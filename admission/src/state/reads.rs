@@ -2,10 +2,31 @@
 
 use super::State;
 use super::resolve::{Digester, admission_key, ask_of, check_admit, settled};
+use crate::limits::LOOK_AHEAD_MAX;
+use crate::target::{AdmissionKey, Target, touch_grants};
 use crate::{
-    Admit, CallOutcome, Explanation, Operation, PolicyVersion, Refusal, Settlement, Stamp,
+    Admit, CallOutcome, Explanation, GrantId, Operation, PolicyVersion, Refusal, Settlement, Stamp,
     TargetName, TargetView,
 };
+
+/// What an operation names of earlier grants.
+#[derive(Clone, Copy)]
+enum Named {
+    Grant(GrantId),
+    /// What an attempt of an admission was given.
+    Attempt(AdmissionKey, u64),
+}
+
+fn touch_named<'a>(named: impl Iterator<Item = &'a (&'a Target, Named)>) {
+    let mut grants = Vec::new();
+    for (target, named) in named {
+        match named {
+            Named::Grant(grant) => grants.push((*target, *grant)),
+            Named::Attempt(key, _) => target.touch_admission(*key),
+        }
+    }
+    touch_grants(&grants);
+}
 
 impl State {
     /// Number of targets with a policy.
@@ -64,32 +85,66 @@ impl State {
     /// answer says that it ended that grant or took it back: a release that was applied, a cancel that
     /// refunded, a report that settled, an ask that was granted, deferred or (but as stale or in conflict)
     /// rejected anew. Changes nothing.
-    pub fn settlement(&self, operation: &Operation) -> Option<Settlement> {
+    ///
+    /// One answer for each operation of a batch, as if each of them were the next.
+    pub fn settlements(&self, batch: &[Operation]) -> Vec<Option<Settlement>> {
+        let mut settlements = Vec::with_capacity(batch.len());
+        for run in batch.chunks(LOOK_AHEAD_MAX) {
+            let named: Vec<_> = run.iter().map(|operation| self.named(operation)).collect();
+            touch_named(named.iter().flatten());
+            let settled = |(operation, named): (_, Option<_>)| self.settlement(operation, named?);
+            settlements.extend(run.iter().zip(named).map(settled));
+        }
+        settlements
+    }
+
+    /// What an operation says of a grant that may have been given before.
+    fn named(&self, operation: &Operation) -> Option<(&Target, Named)> {
         let secret = self.secret();
-        match operation {
+        let (target, named) = match operation {
             Operation::Admit(ask) if ask.ask > 1 && !ask.dry_run => {
                 let key = admission_key(secret, &ask.tenant, &ask.admission_id);
-                self.targets.get(&ask.target)?.refund_of(key, ask.attempt)
+                (&ask.target, Named::Attempt(key, ask.attempt))
             }
-            Operation::Cancel(cancel) => {
-                let key = admission_key(secret, &cancel.tenant, &cancel.admission_id);
-                let target = self.targets.get(&cancel.target)?;
-                target.refund_of(key, cancel.attempt)
-            }
-            Operation::Release(release) => {
-                let target = self.targets.get(&release.target)?;
-                let known = settled(target, &release.actual);
-                target.settlement_of(release.grant, &known, release.outcome)
+            Operation::Cancel(ask) => {
+                let key = admission_key(secret, &ask.tenant, &ask.admission_id);
+                (&ask.target, Named::Attempt(key, ask.attempt))
             }
             Operation::Report(report) => {
-                let target = self.targets.get(&report.target)?;
                 let key = admission_key(secret, &report.tenant, &report.admission_id);
-                let grant = target.granted(key, report.attempt)?;
+                (&report.target, Named::Attempt(key, report.attempt))
+            }
+            Operation::Release(release) => (&release.target, Named::Grant(release.grant)),
+            Operation::Admit(_)
+            | Operation::Extend(_)
+            | Operation::Unwake(_)
+            | Operation::PutPolicy(_)
+            | Operation::DeletePolicy(_)
+            | Operation::Seed(_) => return None,
+        };
+        Some((self.targets.get(target)?, named))
+    }
+
+    fn settlement(
+        &self,
+        operation: &Operation,
+        (target, named): (&Target, Named),
+    ) -> Option<Settlement> {
+        let grant = match named {
+            Named::Grant(grant) => grant,
+            Named::Attempt(key, attempt) => target.granted(key, attempt)?,
+        };
+        match operation {
+            Operation::Release(release) => {
+                let known = settled(target, &release.actual);
+                target.settlement_of(grant, &known, release.outcome)
+            }
+            Operation::Report(report) => {
                 let known = settled(target, &report.actual);
                 target.settlement_of(grant, &known, CallOutcome::Ok)
             }
-            Operation::Admit(_)
-            | Operation::Extend(_)
+            Operation::Admit(_) | Operation::Cancel(_) => target.refund_of(grant),
+            Operation::Extend(_)
             | Operation::Unwake(_)
             | Operation::PutPolicy(_)
             | Operation::DeletePolicy(_)

@@ -20,10 +20,9 @@ impl Target {
         self.settlement(grant, &settled_units(grant, known, outcome, counts))
     }
 
-    /// What taking back the grant of an attempt would change.
-    pub(crate) fn refund_of(&self, key: AdmissionKey, attempt: u64) -> Option<Settlement> {
-        let grant = self.granted(key, attempt)?;
-        let grant = self.grants.get(&grant).and_then(GrantRecord::live)?;
+    /// What taking back a grant would change.
+    pub(crate) fn refund_of(&self, id: GrantId) -> Option<Settlement> {
+        let grant = self.grants.get(&id).and_then(GrantRecord::live)?;
         self.settlement(grant, &Units::default())
     }
 

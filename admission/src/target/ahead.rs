@@ -56,7 +56,8 @@ impl Target {
         }
     }
 
-    fn touch_admission(&self, key: AdmissionKey) {
+    /// Reads what is known of an admission.
+    pub(crate) fn touch_admission(&self, key: AdmissionKey) {
         if let Some(admission) = self.admissions.get(key) {
             admission.touch();
         }

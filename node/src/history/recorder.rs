@@ -30,10 +30,8 @@ impl Propose for Counted {
     }
 
     async fn propose(&self, batch: Vec<Operation>) -> Result<Self::Pending, ProposeError> {
-        let notes = self.group.peek(|state| {
-            let settlement = |operation: &Operation| state.settlement(operation);
-            notes(&batch, settlement)
-        });
+        let settlements = self.group.peek(|state| state.settlements(&batch));
+        let notes = notes(&batch, settlements);
         let pending = self.group.submit(batch).await?;
         let (history, estimates) = (self.recorder.0.clone(), self.estimates.clone());
         let counted = async move {
@@ -117,10 +115,9 @@ fn observe(estimates: &EstimateMetrics, notes: &[Option<Note>], committed: &Comm
 /// One note per operation; `None` for those of which nothing is counted.
 pub(super) fn notes(
     batch: &[Operation],
-    settlement: impl Fn(&Operation) -> Option<Settlement>,
+    settlements: Vec<Option<Settlement>>,
 ) -> Vec<Option<Note>> {
-    let note = |operation: &Operation| {
-        let settlement = settlement(operation);
+    let note = |(operation, settlement): (&Operation, Option<Settlement>)| {
         let (target, whose, what) = match operation {
             Operation::Admit(ask) if !ask.dry_run => {
                 let whose = (ask.tenant.clone(), ask.priority.clone());
@@ -154,7 +151,7 @@ pub(super) fn notes(
             settlement,
         })
     };
-    batch.iter().map(note).collect()
+    batch.iter().zip(settlements).map(note).collect()
 }
 
 impl Shared {

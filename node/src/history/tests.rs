@@ -277,9 +277,8 @@ impl World {
         let Some(operation) = self.operation(act) else {
             return;
         };
-        let notes = notes(std::slice::from_ref(&operation), |operation| {
-            self.state.settlement(operation)
-        });
+        let batch = std::slice::from_ref(&operation);
+        let notes = notes(batch, self.state.settlements(batch));
         let outcome = self.apply(&operation);
         self.count(act, &outcome);
         let committed = Committed {

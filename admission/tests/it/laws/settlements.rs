@@ -185,7 +185,7 @@ proptest! {
         let (entries, _) = history.run();
         let (mut state, mut book) = (State::default(), Book::default());
         for entry in &entries {
-            let told = entry.batch.first().and_then(|operation| state.settlement(operation));
+            let told = state.settlements(&entry.batch).into_iter().next().flatten();
             state.apply(entry.index, Stamp::from_micros(entry.now), &entry.batch);
             book.judge(told, entry).map_err(|error| {
                 TestCaseError::fail(format!("{error}\n{}", tell(entry)))
