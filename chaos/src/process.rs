@@ -1,7 +1,7 @@
 //! One `weir server` process: started, signalled, killed, waited for.
 
 use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs::File;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -42,6 +42,22 @@ impl Process {
         let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
         shell.arg("-c").arg(limited).arg(program);
         Process::spawn(shell, config, log, &[])
+    }
+
+    /// The same by a user for whom the rights of files count, as they do not for root.
+    pub fn start_unprivileged(
+        program: &Path,
+        config: &Path,
+        log: &Path,
+    ) -> anyhow::Result<Process> {
+        if !geteuid().is_root() {
+            return Process::start(program, config, log);
+        }
+        let mut without = Command::new("setpriv");
+        without
+            .args(["--bounding-set=-all", "--inh-caps=-all"])
+            .arg(program);
+        Process::spawn(without, config, log, &[])
     }
 
     fn spawn(

@@ -107,6 +107,7 @@ fn envelope(bytes: &[u8]) {
     assert_eq!(again.as_ref(), Ok(&envelope));
     if seam::check_envelope(&envelope).is_ok() {
         assert_eq!((envelope.cluster_id.as_str(), envelope.to), ("c", 1));
+        assert_eq!(envelope.directory, 1);
     }
     let kind = u8::try_from(envelope.sequence).map(|kind| [kind]);
     if let Ok(byte) = kind
@@ -129,6 +130,7 @@ fn pieces(mut bytes: &[u8]) -> Vec<Envelope> {
             version: VERSION,
             sequence: envelopes.len() as u64,
             body: Bytes::copy_from_slice(body),
+            directory: 1,
         });
         bytes = rest;
     }

@@ -11,6 +11,7 @@ use crate::{Clock, Config, Failure, Identity};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use weir_admission::ShardId;
 
 /// Makes the channel to a peer from its endpoint: `connect_lazy` in production, a simulated network in
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) log: Mutex<Option<LogStore>>,
     /// Held so that no other process opens the directory.
     pub(crate) _data_dir: DataDir,
+    /// Looks for peers that were not met yet, as long as this lives.
+    pub(crate) _meeting: JoinSet<()>,
 }
 
 impl Groups {

@@ -18,8 +18,10 @@
 use crate::NodeId;
 use crate::disk::{Disk, DiskLock, read_all, write_whole};
 use crate::limits::IDENTITY_BYTES;
+use crate::met::Met;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 1;
@@ -38,6 +40,42 @@ pub struct Identity {
     pub node: NodeId,
     /// Number of shards the cluster was founded with.
     pub shards: u32,
+}
+
+/// Number of a data directory, drawn when it is founded: it tells a directory from another one of the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directory(NonZeroU64);
+
+impl Directory {
+    /// The lowest number.
+    pub const FIRST: Directory = Directory(NonZeroU64::MIN);
+
+    /// `None` for 0, which no directory has.
+    pub fn new(number: u64) -> Option<Directory> {
+        NonZeroU64::new(number).map(Directory)
+    }
+
+    /// A number that no other directory has.
+    pub fn draw() -> Directory {
+        let drawn = std::iter::repeat_with(rand::random).find_map(Directory::new);
+        drawn.unwrap_or(Directory::FIRST)
+    }
+
+    /// As it goes over the wire.
+    pub fn number(self) -> u64 {
+        self.0.get()
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Directory> {
+        let digits = text.len() == 16;
+        Directory::new(u64::from_str_radix(text, 16).ok().filter(|_| digits)?)
+    }
+}
+
+impl fmt::Display for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 /// Why a data directory was refused. Nothing in it was changed.
@@ -104,7 +142,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens a data directory for a node; an empty or missing one becomes this node's.
+    /// Opens a data directory for a node; an empty or missing one becomes this node's, under the number `new`.
     ///
     /// # Errors
     ///
@@ -113,6 +151,7 @@ impl DataDir {
         disk: &dyn Disk,
         path: &Path,
         identity: &Identity,
+        new: Directory,
     ) -> Result<DataDir, IdentityError> {
         let file = path.join(NAME);
         let at = |source| IdentityError::Io {
@@ -128,6 +167,8 @@ impl DataDir {
         };
         // ... then for certain: another process may have been here since.
         if check(disk, path, identity)? == Found::Nothing {
+            // First, so that a directory with an identity has its number too.
+            Met::create(disk, path, new).map_err(at)?;
             let text = identity.to_text();
             write_whole(disk, &file, &[text.as_bytes()])
                 .map_err(|source| IdentityError::Io { path: file, source })?;
@@ -214,6 +255,28 @@ fn data(disk: &dyn Disk, dir: &Path) -> Result<Option<PathBuf>, IdentityError> {
     Ok(None)
 }
 
+/// Text of whole lines with a line behind it that tells damage.
+pub(crate) fn with_checksum(body: String) -> String {
+    let checksum = crc32fast::hash(body.as_bytes());
+    format!("{body}checksum {checksum:08x}\n")
+}
+
+/// The text that [`with_checksum`] was given, without its last line break, or what is wrong.
+pub(crate) fn without_checksum(bytes: &[u8]) -> Result<&str, &'static str> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "not text")?;
+    let (body, checksum) = text
+        .trim_end_matches('\n')
+        .rsplit_once('\n')
+        .and_then(|(body, last)| Some((body, last.strip_prefix("checksum ")?)))
+        .ok_or("no checksum at its end")?;
+    let actual = crc32fast::hash(format!("{body}\n").as_bytes());
+    if checksum == format!("{actual:08x}") {
+        Ok(body)
+    } else {
+        Err("its checksum does not match")
+    }
+}
+
 enum ParseError {
     Format(u32),
     Damaged(String),
@@ -226,25 +289,14 @@ impl Identity {
             node,
             shards,
         } = self;
-        let body = format!(
+        with_checksum(format!(
             "{TITLE}\nformat {FORMAT}\ncluster {cluster_id}\nnode {node}\nshards {shards}\n"
-        );
-        let checksum = crc32fast::hash(body.as_bytes());
-        format!("{body}checksum {checksum:08x}\n")
+        ))
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let damaged = |why: &str| ParseError::Damaged(why.to_owned());
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
-        let (body, checksum) = text
-            .trim_end_matches('\n')
-            .rsplit_once('\n')
-            .and_then(|(body, last)| Some((body, last.strip_prefix("checksum ")?)))
-            .ok_or_else(|| damaged("no checksum at its end"))?;
-        let actual = crc32fast::hash(format!("{body}\n").as_bytes());
-        if checksum != format!("{actual:08x}") {
-            return Err(damaged("its checksum does not match"));
-        }
+        let body = without_checksum(bytes).map_err(damaged)?;
         let mut lines = body.lines();
         if lines.next() != Some(TITLE) {
             return Err(damaged("not an identity file"));

@@ -57,6 +57,14 @@ pub const SNAPSHOT_READ_BYTES: usize = MIB;
 /// Bytes of the file that says whose a data directory is. Its five lines take about 120.
 pub const IDENTITY_BYTES: u64 = 4096;
 
+/// Bytes of the file that says which peers were met: a line of some 30 for each of a few.
+pub const MET_BYTES: u64 = 4096;
+
+/// How often a peer that was not met yet is asked for a word ...
+pub const MEET_EVERY: Duration = Duration::from_millis(500);
+/// ... and how long it may take to answer.
+pub const MEET_WITHIN: Duration = Duration::from_secs(1);
+
 /// Entries of one group that may be proposed and not applied yet. The batcher keeps 4 in flight; this
 /// only stops a caller that does not, and keeps the log's tail far longer than what may wait to be
 /// applied.

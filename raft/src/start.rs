@@ -5,7 +5,7 @@ use crate::duty::Duty;
 use crate::founding::{self, founding_rank, preferred_leader};
 use crate::group::Group;
 use crate::groups::{Connector, Groups, Inner};
-use crate::identity::{DataDir, Identity, IdentityError};
+use crate::identity::{DataDir, Directory, Identity, IdentityError};
 use crate::keeper::Keeper;
 use crate::limits::{
     ANSWER_LEASES, APPEND_ENTRIES, PEER_SNAPSHOT_WITHIN, PURGE_ENTRIES, SILENCE_LEASES,
@@ -13,17 +13,19 @@ use crate::limits::{
 };
 use crate::log::{GroupLog, LogOptions, LogStore, OpenError, Worker};
 use crate::machine::Machine;
+use crate::met::{self, Met};
 use crate::peer::{Cut, Links, PeerAsk, PeerFactory, PeerGroup, PeerHandler, PeerIdentity};
 use crate::replica::Replica;
 use crate::snapshot::{Loaded, SnapshotError, SnapshotStore};
 use crate::types::Raft;
-use crate::{Clock, Config, Failure, Leadership};
+use crate::{Clock, Config, Failure, Leadership, NodeId};
 use openraft::{BasicNode, SnapshotPolicy};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use weir_admission::ShardId;
 
 /// Why a node's groups did not start.
@@ -121,13 +123,10 @@ impl Starter {
         disk: Arc<dyn Disk>,
         worker: Worker,
     ) -> Result<Self, StartError> {
-        let me = PeerIdentity {
-            cluster_id: identity.cluster_id.as_str().into(),
-            node: config.node,
-        };
         let mut peers = config.members.clone();
         peers.remove(&config.node);
-        let links = Links::new(&me, &peers, connector)?;
+        // Before anything is written: a wrong address leaves no directory behind.
+        Links::check(&peers)?;
         let raft_config = Arc::new(raft_config(&config)?);
         let shards = u64::from(identity.shards);
         let share = config
@@ -135,7 +134,14 @@ impl Starter {
             .snapshot_bytes
             .checked_div(shards)
             .unwrap_or(0);
-        let data_dir = DataDir::open(&*disk, &config.data_dir, &identity)?;
+        let new = Directory::draw();
+        let data_dir = DataDir::open(&*disk, &config.data_dir, &identity, new)?;
+        let me = PeerIdentity {
+            cluster_id: identity.cluster_id.as_str().into(),
+            node: config.node,
+            met: Arc::new(Met::open(Arc::clone(&disk), data_dir.path())?),
+        };
+        let links = Links::new(&me, &peers, connector)?;
         let log = LogStore::open(&LogOptions {
             disk: Arc::clone(&disk),
             worker,
@@ -263,6 +269,7 @@ impl Starter {
             config,
             identity,
             me,
+            links,
             data_dir,
             log,
             duty,
@@ -270,11 +277,18 @@ impl Starter {
             ..
         } = self;
         tokio::spawn(forward(log.failure(), failure.clone()));
-        let peers = config
+        let peers: BTreeSet<NodeId> = config
             .members
             .into_keys()
             .filter(|node| *node != config.node)
             .collect();
+        let ask = PeerAsk::new(links, group_of(ShardId(0)));
+        let mut meeting = JoinSet::new();
+        meeting.spawn(met::meet(
+            Arc::clone(&me.met),
+            peers.iter().copied().collect(),
+            ask,
+        ));
         let peers = PeerHandler::new(me, peers, reachable, duty.clone());
         let inner = Inner {
             identity,
@@ -284,6 +298,7 @@ impl Starter {
             failure,
             log: Mutex::new(Some(log)),
             _data_dir: data_dir,
+            _meeting: meeting,
         };
         Groups {
             inner: Arc::new(inner),
@@ -320,7 +335,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         enable_pre_vote: Some(true),
         // A leader that only some can hear falls silent, so that the others may elect one that hears.
         quorum_loss_probe_interval: Some(2 * timing.election_max_ms),
-        // A peer that lost its directory is filled again instead of being given up.
+        // A peer that lost its directory before anybody met it is filled again and ends no leader.
         allow_log_reversion: Some(true),
         // A leader that restarted within its term would count time from the term's beginning again.
         enable_leader_restore: Some(false),

@@ -175,6 +175,7 @@ impl Seeds {
                 version: VERSION,
                 sequence: kind(&PeerBody::ALL, body).into(),
                 body: bytes.clone(),
+                directory: 1,
             };
             let (name, envelope) = (format!("{name}-envelope"), envelope.encode_to_vec());
             self.put(

@@ -162,9 +162,9 @@ impl PeerClient {
             let link = self.link()?;
             let body = body::encode(question, SMALL_BYTES)?;
             let envelope = link.sender.envelope(link.to, self.group, 0, body);
-            let answer = within(deadline, send(link.clone(), envelope))
-                .await?
-                .into_inner();
+            let answer = within(deadline, send(link.clone(), envelope)).await;
+            link.heard(&answer);
+            let answer = answer?.into_inner();
             link.sender.check_answer(&answer, link.to)?;
             body::decode(answer.version, &answer.body)
         };

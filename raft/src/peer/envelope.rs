@@ -1,6 +1,7 @@
 //! Who speaks to whom about which group.
 
-use crate::NodeId;
+use crate::met::{Met, Unknown};
+use crate::{Directory, NodeId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use weir_proto::peer::v1::Envelope;
 pub(super) const BODY_VERSION: u32 = 1;
 
 /// What every envelope of a node says of the node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct PeerIdentity {
     pub(crate) cluster_id: Arc<str>,
     pub(crate) node: NodeId,
+    pub(crate) met: Arc<Met>,
 }
 
 impl PeerIdentity {
@@ -29,6 +31,7 @@ impl PeerIdentity {
             version: BODY_VERSION,
             sequence,
             body,
+            directory: self.met.own().number(),
         }
     }
 
@@ -54,6 +57,7 @@ impl PeerIdentity {
             let text = format!("node {from} is no peer of this node");
             return Err(Status::permission_denied(text));
         }
+        self.recognise(from, envelope)?;
         Ok(from)
     }
 
@@ -62,10 +66,21 @@ impl PeerIdentity {
         let ours = *envelope.cluster_id == *self.cluster_id
             && envelope.from == peer.0
             && envelope.to == self.node.0;
-        if ours {
-            Ok(())
-        } else {
-            Err(Status::failed_precondition("answer of another node"))
+        if !ours {
+            return Err(Status::failed_precondition("answer of another node"));
         }
+        self.recognise(peer, envelope)
+    }
+
+    /// Refuses a peer that comes with another data directory than before.
+    fn recognise(&self, peer: NodeId, envelope: &Envelope) -> Result<(), Status> {
+        let directory = Directory::new(envelope.directory)
+            .ok_or_else(|| Status::failed_precondition("the envelope names no data directory"))?;
+        self.met
+            .recognise(peer, directory)
+            .map_err(|unknown| match unknown {
+                Unknown::Replaced { .. } => Status::failed_precondition(unknown.to_string()),
+                Unknown::NotWritten { .. } => Status::unavailable(unknown.to_string()),
+            })
     }
 }

@@ -7,7 +7,10 @@ use crate::limits::{
 };
 use crate::{Connector, NodeId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 use weir_proto::peer::v1::peer_service_client::PeerServiceClient;
 
 /// The way to one peer: one connection, made again by the next request whenever it was lost.
@@ -16,9 +19,25 @@ pub(crate) struct Link {
     pub(super) to: NodeId,
     pub(super) sender: PeerIdentity,
     channel: Channel,
+    /// The peer said that it does not let this node in, and that was said.
+    refused: Arc<AtomicBool>,
 }
 
 impl Link {
+    /// Says why a peer does not let this node in, once until it does.
+    pub(super) fn heard<T>(&self, answer: &Result<T, Status>) {
+        let refused = answer
+            .as_ref()
+            .err()
+            .filter(|status| status.code() == Code::FailedPrecondition);
+        if self.refused.swap(refused.is_some(), Ordering::Relaxed) {
+            return;
+        }
+        if let Some(status) = refused {
+            tracing::error!(peer = %self.to, "a peer refuses this node: {}", status.message());
+        }
+    }
+
     pub(super) fn client(&self) -> PeerServiceClient<Channel> {
         PeerServiceClient::new(self.channel.clone())
             .max_decoding_message_size(PEER_MESSAGE_BYTES)
@@ -48,10 +67,18 @@ impl Links {
                     to,
                     sender: sender.clone(),
                     channel,
+                    refused: Arc::default(),
                 },
             );
         }
         Ok(Self { by_node })
+    }
+
+    /// Whether all peers have addresses that can be dialled.
+    pub(crate) fn check(peers: &BTreeMap<NodeId, String>) -> Result<(), tonic::transport::Error> {
+        peers
+            .values()
+            .try_for_each(|address| endpoint(address).map(drop))
     }
 
     pub(super) fn to(&self, node: NodeId) -> Option<&Link> {

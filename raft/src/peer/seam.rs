@@ -4,6 +4,7 @@ use super::envelope::{BODY_VERSION, PeerIdentity};
 use super::snapshot::{Header, receive};
 use super::{append, body};
 use crate::NodeId;
+use crate::met::Met;
 use crate::types::{
     AppendAnswer, AppendRequest, Batch, Entry, LogId, Payload, SnapshotMeta, SnapshotResponse,
     StoredMembership, TransferRequest, TransferResponse, Vote, VoteRequest, VoteResponse,
@@ -95,7 +96,7 @@ pub fn appended(version: u32, bytes: &[u8]) -> Result<Vec<Entry>, Status> {
     Ok(request.entries)
 }
 
-/// Checks an envelope as node 1 of a cluster `c` of three does.
+/// Checks an envelope as node 1 of a cluster `c` of three does, the directories of which have the number 1.
 ///
 /// # Errors
 ///
@@ -104,6 +105,7 @@ pub fn check_envelope(envelope: &Envelope) -> Result<NodeId, Status> {
     let me = PeerIdentity {
         cluster_id: Arc::from("c"),
         node: NodeId(1),
+        met: Arc::new(Met::seam()),
     };
     let peers = BTreeSet::from([NodeId(2), NodeId(3)]);
     let _ = me.check_answer(envelope, NodeId(2));

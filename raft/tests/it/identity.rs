@@ -4,7 +4,7 @@ use crate::faulty::{Faults, FaultyDisk};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weir_raft::disk::RealDisk;
-use weir_raft::{DataDir, Identity, IdentityError, NodeId};
+use weir_raft::{DataDir, Directory, Identity, IdentityError, NodeId};
 
 fn ours() -> Identity {
     Identity {
@@ -15,7 +15,7 @@ fn ours() -> Identity {
 }
 
 fn open(dir: &Path, identity: &Identity) -> Result<DataDir, IdentityError> {
-    DataDir::open(&RealDisk, dir, identity)
+    DataDir::open(&RealDisk, dir, identity, Directory::FIRST)
 }
 
 /// Every file with its bytes.
@@ -152,9 +152,9 @@ fn a_failed_founding_can_be_repeated() {
     let disk = FaultyDisk::default();
     for flag in [&disk.0.full, &disk.0.fail_all_syncs] {
         Faults::set(flag, true);
-        assert!(DataDir::open(&disk, &dir, &ours()).is_err());
+        assert!(DataDir::open(&disk, &dir, &ours(), Directory::FIRST).is_err());
         assert!(!dir.join("identity").exists() || flag.load(std::sync::atomic::Ordering::SeqCst));
         Faults::set(flag, false);
     }
-    DataDir::open(&disk, &dir, &ours()).unwrap();
+    DataDir::open(&disk, &dir, &ours(), Directory::FIRST).unwrap();
 }

@@ -169,7 +169,7 @@ fn stranger(world: &World) -> PeerServiceClient<Channel> {
 }
 
 /// Envelopes to node 1 that it must refuse, and how.
-fn refused(cluster_id: &str) -> Vec<(Envelope, Code)> {
+fn refused(cluster_id: &str, directory: u64) -> Vec<(Envelope, Code)> {
     let right = Envelope {
         cluster_id: cluster_id.to_owned(),
         from: 2,
@@ -178,6 +178,7 @@ fn refused(cluster_id: &str) -> Vec<(Envelope, Code)> {
         version: 1,
         sequence: 1,
         body: Bytes::from_static(&[0xff; 40]),
+        directory,
     };
     let but = |change: fn(&mut Envelope), code| {
         let mut envelope = right.clone();
@@ -192,6 +193,8 @@ fn refused(cluster_id: &str) -> Vec<(Envelope, Code)> {
         but(|e| e.to = 2, Code::FailedPrecondition),
         but(|e| e.from = 9, Code::PermissionDenied),
         but(|e| e.from = 1, Code::PermissionDenied),
+        but(|e| e.directory = 0, Code::FailedPrecondition),
+        but(|e| e.directory ^= 2, Code::FailedPrecondition),
         but(|e| e.group = 0, Code::NotFound),
         but(|e| e.group = 2, Code::NotFound),
         but(|e| e.version = 9, Code::FailedPrecondition),
@@ -206,7 +209,8 @@ async fn envelopes_that_are_not_for_this_node_are_refused_and_say_why() {
     let leader = world.leader(0).await;
     let term = world.group(leader, 0).status().term;
     let mut client = stranger(&world);
-    for (envelope, code) in refused(&world.groups(NodeId(1)).identity().cluster_id) {
+    let cluster = world.groups(NodeId(1)).identity().cluster_id.clone();
+    for (envelope, code) in refused(&cluster, world.directory_of(NodeId(2))) {
         let alone = || futures::stream::iter([envelope.clone()]);
         let vote = client.vote(envelope.clone()).await.unwrap_err();
         let pre_vote = client.pre_vote(envelope.clone()).await.unwrap_err();
@@ -243,4 +247,43 @@ async fn nodes_that_were_told_different_things_do_not_mix() {
     let committed = propose(group, vec![put("a", 1)]).await.unwrap();
     assert!(committed.index > 0);
     assert_eq!(world.group(NodeId(3), 0).status().targets, 0);
+}
+
+/// What a quorum confirmed stays confirmed: who forgot it helps to elect nobody and counts for nothing.
+#[tokio::test]
+async fn a_node_that_lost_its_directory_is_in_no_quorum() {
+    let mut world = World::new(3, 1).await;
+    world.commit(0, vec![put("a", 1000)]).await;
+    eventually("a word between all", async || {
+        world.have_all_met().then_some(())
+    })
+    .await;
+    let leader = world.leader(0).await;
+    let [wiped, other] = world.others(leader)[..] else {
+        panic!("three nodes")
+    };
+    world.kill(wiped).await;
+    let confirmed = world.commit(0, vec![admit("a", 1)]).await;
+    world.wipe(wiped);
+    world.start(wiped).await;
+    // The others go on without it.
+    let next = world.commit(0, vec![admit("a", 2)]).await;
+    assert!(next.index > confirmed.index);
+    assert_eq!(world.leader_among(&[leader, other], 0).await, leader);
+    // One that knows everything and one that forgot it are no quorum, and elect nobody.
+    world.kill(leader).await;
+    let lease = Duration::from_millis(world.config.timing.election_max_ms);
+    let until = Instant::now() + lease * 5;
+    while Instant::now() < until {
+        for node in [wiped, other] {
+            let answer = propose(world.group(node, 0), vec![admit("a", 3)]).await;
+            assert!(answer.is_err(), "node {node}: {answer:?}");
+        }
+        tokio::time::sleep(lease / 4).await;
+    }
+    // Nobody was harmed: with the third everything goes on as before.
+    world.start(leader).await;
+    world.leader_among(&[leader, other], 0).await;
+    let last = world.commit(0, vec![admit("a", 3)]).await;
+    assert!(last.index > next.index);
 }

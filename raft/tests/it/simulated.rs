@@ -14,7 +14,7 @@ use weir_raft::disk::Disk;
 use weir_raft::disk::sim::{Fault, SimDisk};
 use weir_raft::log::{LogOptions, LogStore, Worker};
 use weir_raft::types::Entry;
-use weir_raft::{DataDir, Identity, NodeId};
+use weir_raft::{DataDir, Directory, Identity, NodeId};
 
 const SHARDS: u32 = 2;
 
@@ -154,7 +154,7 @@ fn simulate(seed: u64) -> Trace {
                     node: NodeId(node),
                     shards: SHARDS,
                 };
-                let data = DataDir::open(&disk, &dir, &identity)?;
+                let data = DataDir::open(&disk, &dir, &identity, Directory::FIRST)?;
                 let store = LogStore::open(&options(data.path(), &disk))?;
                 let before = *acknowledged.borrow();
                 check(&store, &before).await;

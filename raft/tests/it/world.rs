@@ -184,6 +184,33 @@ impl World {
             .unwrap();
     }
 
+    /// Removes all that a node has on disk.
+    pub(crate) fn wipe(&self, node: NodeId) {
+        std::fs::remove_dir_all(self.directory.path().join(node.to_string())).unwrap();
+    }
+
+    /// What a node has written down of the directories of all.
+    fn met(&self, node: NodeId) -> String {
+        let file = self.directory.path().join(node.to_string()).join("met");
+        std::fs::read_to_string(file).unwrap()
+    }
+
+    /// True if every node knows every other.
+    pub(crate) fn have_all_met(&self) -> bool {
+        let members = self.members();
+        let knows = |node: &NodeId| self.met(*node).matches("\npeer ").count();
+        members.iter().all(|node| knows(node) == members.len() - 1)
+    }
+
+    /// The number of a node's data directory.
+    pub(crate) fn directory_of(&self, node: NodeId) -> u64 {
+        let text = self.met(node);
+        let number = text
+            .lines()
+            .find_map(|line| line.strip_prefix("directory "));
+        u64::from_str_radix(number.unwrap(), 16).unwrap()
+    }
+
     pub(crate) fn running(&self) -> Vec<NodeId> {
         self.nodes.keys().copied().collect()
     }
