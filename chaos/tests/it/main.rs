@@ -13,6 +13,7 @@ mod directory;
 mod failover;
 mod hostile;
 mod judge;
+mod moving;
 mod overload;
 mod pause;
 mod rig;
