@@ -186,7 +186,7 @@ impl Zones {
 
     /// A probe ended.
     pub(crate) fn probed(&self, key: ZoneKey, answered: bool, now: Instant) {
-        self.with(key, |zone| {
+        let settled = self.with(key, |zone| {
             zone.probing = false;
             let ended = if answered {
                 zone.breaker.probe_answered(now)
@@ -194,8 +194,13 @@ impl Zones {
                 zone.breaker.probe_missed();
                 None
             };
+            let is_over = ended.is_some();
             zone.ended(key, ended);
+            is_over && zone.doubt.take().is_some()
         });
+        if settled {
+            self.settled.notify_waiters();
+        }
     }
 
     /// A call was let through without a decision. True if a dropped report of it is worth a warning:
@@ -279,6 +284,35 @@ impl Zones {
     /// Outages so far.
     pub(crate) fn outages(&self) -> u64 {
         self.outages.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PROBES_TO_CLOSE;
+    use std::pin::pin;
+
+    /// Those who wait for their turn to ask learn of it from probes too.
+    #[test]
+    fn an_outage_that_probes_end_leaves_nobody_in_doubt() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let zones = Zones::new(second, Mode::Open, Arc::new(Dice::new(Some(1))), now);
+        zones.wanted(None, now);
+        let later = now + second * 2;
+        assert!(zones.missed(None, now, later, &AdmitRequest::default()));
+        zones.doubt(None, later + second);
+        assert!(zones.may_ask(None, later).is_err());
+        let mut settled = pin!(zones.settled());
+        for _ in 1..PROBES_TO_CLOSE {
+            zones.probed(None, true, later);
+            assert!(!settled.as_mut().enable(), "not yet");
+        }
+        zones.probed(None, true, later);
+        assert!(!zones.is_out(None));
+        assert!(settled.as_mut().enable(), "they are told");
+        assert_eq!(zones.may_ask(None, later), Ok(()));
     }
 }
 
