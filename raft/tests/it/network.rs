@@ -138,6 +138,10 @@ async fn a_peer_with_a_slow_disk_gets_snapshots_and_does_not_make_the_log_grow()
         tail_entries: 10_000,
     };
     world.start_all().await;
+    eventually("a word between all", async || {
+        world.have_all_met().then_some(())
+    })
+    .await;
     let leader = world.leader(0).await;
     let slow = world.others(leader)[1];
     let delay = Duration::from_millis(2_500);
@@ -147,7 +151,7 @@ async fn a_peer_with_a_slow_disk_gets_snapshots_and_does_not_make_the_log_grow()
     // it is too slow shows in its next answer, so the log may grow for as long as that takes.
     let begun = Instant::now();
     let (mut entries, mut kept_max) = (0, 0);
-    while entries < 2_000 || begun.elapsed() < 4 * delay {
+    while entries < 2_000 || begun.elapsed() < 6 * delay {
         world.fill(&quick, 0, 50, 64).await;
         entries += 50;
         let leader = world.leader_among(&quick, 0).await;
