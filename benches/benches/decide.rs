@@ -1,9 +1,13 @@
 //! One decision among many that wait: `cargo bench -p weir-benches --bench decide`.
 //!
 //! A target with two sliding limits is saturated, and every one of N tenants has one call waiting. `ask` is
-//! the cost of one of them asking again and being deferred again; `grant_release` is the cost of the next
-//! in line being granted and released. Operations come in batches of up to 64 that are built outside the
-//! measured time. Whoever asks was not heard of since its last call, so its records are cold.
+//! the cost of one of them asking again and being deferred again. `grant_release` is the cost of the next in
+//! line, who is told of its turn, being granted and released at once; with `lasting` the call takes a second
+//! before it is released; with `late` nobody is told and all come long after they were due, when their places
+//! have lapsed. `settlement` is what the leader reads of an ask before it goes into the log, for the history
+//! of use. Operations come in batches of up to 64 that are built outside the measured time. Whoever asks was
+//! not heard of since its last call, so its records are cold. A batch that took four times the median of its
+//! kind was interrupted, and counts as that much.
 //!
 //! `--features system-allocator` shows what the program's allocator is worth.
 #![allow(
@@ -15,6 +19,7 @@
 )]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use weir_admission::{
@@ -37,8 +42,19 @@ const BATCH: u64 = 64;
 /// Weights of the priorities; tenants have them in turn.
 const WEIGHTS: [u64; 3] = [5, 3, 2];
 
+/// How callers come back and how long their calls take.
+#[derive(Clone, Copy, Default)]
+struct Callers {
+    told: bool,
+    /// From the grant to its release.
+    call_us: u64,
+}
+
 struct Bench {
     state: State,
+    callers: Callers,
+    /// Releases to come with their times, a batch of grants each.
+    running: VecDeque<(u64, Vec<Operation>)>,
     index: u64,
     now: u64,
     calls: Vec<u64>,
@@ -86,9 +102,11 @@ fn policy() -> Policy {
 
 impl Bench {
     /// A saturated target with one waiting call of each of `tenants`.
-    fn new(tenants: usize) -> Bench {
+    fn new(tenants: usize, callers: Callers) -> Bench {
         let mut bench = Bench {
             state: State::default(),
+            callers,
+            running: VecDeque::new(),
             index: 0,
             now: 0,
             calls: vec![0; tenants],
@@ -136,7 +154,7 @@ impl Bench {
             labels_digest: 0,
             deadline: None,
             dry_run: false,
-            wake: false,
+            wake: self.callers.told,
         }))
     }
 
@@ -152,29 +170,48 @@ impl Bench {
         (outcomes, begun.elapsed())
     }
 
+    /// Asks of up to 64 random waiting calls, and whose they are.
+    fn random_asks(&mut self, size: u64) -> (Vec<Operation>, Vec<usize>) {
+        let (mut batch, mut tenants) = (Vec::new(), Vec::new());
+        for _ in 0..size {
+            self.random = self
+                .random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695);
+            let tenant = (self.random >> 33) as usize % self.asks.len();
+            self.asks[tenant] += 1;
+            batch.push(self.admit(tenant, self.calls[tenant], self.asks[tenant]));
+            tenants.push(tenant);
+        }
+        (batch, tenants)
+    }
+
     /// Asks of random waiting calls, all deferred, in batches of up to 64.
     fn asks(&mut self, count: u64) -> Duration {
-        let mut spent = Duration::ZERO;
-        let mut left = count;
+        let (mut spent, mut left) = (Vec::new(), count);
         while left > 0 {
             let size = left.min(BATCH);
-            let (mut batch, mut tenants) = (Vec::new(), Vec::new());
-            for _ in 0..size {
-                self.random = self
-                    .random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695);
-                let tenant = (self.random >> 33) as usize % self.asks.len();
-                self.asks[tenant] += 1;
-                batch.push(self.admit(tenant, self.calls[tenant], self.asks[tenant]));
-                tenants.push(tenant);
-            }
+            let (batch, tenants) = self.random_asks(size);
             let (outcomes, time) = self.timed(&batch);
-            spent += time;
+            spent.push(time);
             left -= size;
             self.refill(&tenants, &outcomes);
         }
-        spent
+        uninterrupted(spent)
+    }
+
+    /// What asks of random waiting calls settle, in batches of up to 64: nothing.
+    fn settlements(&mut self, count: u64) -> Duration {
+        let (mut spent, mut left) = (Vec::new(), count);
+        while left > 0 {
+            let size = left.min(BATCH);
+            let (batch, _) = self.random_asks(size);
+            let begun = Instant::now();
+            black_box(self.state.settlements(black_box(&batch)));
+            spent.push(begun.elapsed());
+            left -= size;
+        }
+        uninterrupted(spent)
     }
 
     /// Lets the tenants that were granted something after all wait with their next call.
@@ -190,9 +227,10 @@ impl Bench {
         }
     }
 
-    /// Grants to those whose turn it is, all released at once; their next calls then wait in their places.
+    /// Grants to those whose turn it is, all released when their calls end; their next calls then wait in
+    /// their places.
     fn grants(&mut self, count: u64) -> Duration {
-        let (mut spent, mut granted) = (Duration::ZERO, 0);
+        let (mut asking, mut releasing, mut granted) = (Vec::new(), Vec::new(), 0);
         while granted < count {
             // No tenant twice in a batch: the first priority has a third of them and half of the turns.
             let size = (count - granted).min(BATCH).min(self.asks.len() as u64 / 2);
@@ -207,8 +245,13 @@ impl Bench {
             let grants = outcomes.iter().filter_map(granted_id);
             let releases: Vec<_> = grants.map(release).collect();
             assert_eq!(releases.len() as u64, size, "it was their turn");
-            spent += ask_time + self.timed(&releases).1;
+            asking.push(ask_time);
             granted += size;
+            self.running
+                .push_back((self.now + self.callers.call_us, releases));
+            while let Some((_, releases)) = self.running.pop_front_if(|(at, _)| *at <= self.now) {
+                releasing.push(self.timed(&releases).1);
+            }
             let calls = tenants.iter().map(|tenant| {
                 self.calls[*tenant] += 1;
                 self.asks[*tenant] = 1;
@@ -217,7 +260,7 @@ impl Bench {
             let calls: Vec<_> = calls.collect();
             self.apply(&calls);
         }
-        spent
+        uninterrupted(asking) + uninterrupted(releasing)
     }
 
     /// Whose turn it is: priorities by weight, the tenants of one in a ring.
@@ -238,6 +281,13 @@ impl Bench {
     }
 }
 
+/// The sum of batches of one kind.
+fn uninterrupted(mut batches: Vec<Duration>) -> Duration {
+    batches.sort_unstable();
+    let most = batches.get(batches.len() / 2).copied().unwrap_or_default() * 4;
+    batches.into_iter().map(|batch| batch.min(most)).sum()
+}
+
 fn granted_id(outcome: &Outcome) -> Option<GrantId> {
     match outcome {
         Outcome::Admit(AdmitOutcome::Admitted(admitted)) => admitted.grant,
@@ -256,23 +306,32 @@ fn release(grant: GrantId) -> Operation {
     }))
 }
 
+type Cost = fn(&mut Bench, u64) -> Duration;
+
 fn decide(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("ask");
-    for tenants in TENANTS {
-        let mut bench = Bench::new(tenants);
-        group.bench_function(BenchmarkId::from_parameter(tenants), |bencher| {
-            bencher.iter_custom(|count| bench.asks(count));
-        });
+    let late = Callers::default();
+    let told = Callers { told: true, ..late };
+    let lasting = Callers {
+        call_us: 1_000_000,
+        ..told
+    };
+    let groups: [(&str, Callers, Cost); 5] = [
+        ("ask", late, Bench::asks),
+        ("grant_release", told, Bench::grants),
+        ("lasting", lasting, Bench::grants),
+        ("late", late, Bench::grants),
+        ("settlement", late, Bench::settlements),
+    ];
+    for (name, callers, cost) in groups {
+        let mut group = criterion.benchmark_group(name);
+        for tenants in TENANTS {
+            let mut bench = Bench::new(tenants, callers);
+            group.bench_function(BenchmarkId::from_parameter(tenants), |bencher| {
+                bencher.iter_custom(|count| cost(&mut bench, count));
+            });
+        }
+        group.finish();
     }
-    group.finish();
-    let mut group = criterion.benchmark_group("grant_release");
-    for tenants in TENANTS {
-        let mut bench = Bench::new(tenants);
-        group.bench_function(BenchmarkId::from_parameter(tenants), |bencher| {
-            bencher.iter_custom(|count| bench.grants(count));
-        });
-    }
-    group.finish();
 }
 
 criterion_group!(benches, decide);
