@@ -287,6 +287,8 @@ impl Zones {
     }
 }
 
+const _: () = assert!(PROBE_IDLE.as_millis() > PROBE_MAX.as_millis());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,5 +317,3 @@ mod tests {
         assert_eq!(zones.may_ask(None, later), Ok(()));
     }
 }
-
-const _: () = assert!(PROBE_IDLE.as_millis() > PROBE_MAX.as_millis());
