@@ -110,7 +110,8 @@ pub const PIECE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of it that HTTP/2 is given at once, and may hold for a reader that takes none.
 pub const ANSWER_PIECE_BYTES: usize = 16 * 1024;
 /// A session whose reader has taken nothing for this long, although something lay there, is cut off. It is
-/// looked for as often, so that nothing lies for more than twice as long.
+/// looked for as often, so that nothing lies for more than twice as long. If it does not take the end either within
+/// this, its connection is cut.
 pub const SESSION_TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Calls at once on one client connection.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;

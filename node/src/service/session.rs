@@ -14,6 +14,7 @@ use self::outbox::Outgoing;
 use self::run::Session;
 use super::principal_of;
 use crate::limits::SESSIONS_MAX;
+use crate::listen::Visitor;
 use crate::metrics::Metrics;
 use crate::shards::Shards;
 use crate::traceparent::TraceParent;
@@ -79,10 +80,18 @@ impl SessionService for Sessions {
             let error = WireError::new(Reason::Overloaded, "the node has too many sessions");
             return Err(error.into());
         };
+        let visitor = request.extensions().get::<Visitor>().cloned();
         let (outbox, outgoing) = outbox::outbox();
-        let session = Session::new(self.context.clone(), principal, outbox, parent);
+        let session = Session::new(self.context.clone(), principal, outbox.clone(), parent);
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
+            // What was said last takes room until it is read.
+            if !outbox.taken().await {
+                tracing::warn!(
+                    "a connection was cut: its client does not read the end of a session"
+                );
+                visitor.inspect(Visitor::cut);
+            }
             drop(permit);
         });
         Ok(Response::new(outgoing))

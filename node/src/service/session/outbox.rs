@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Status;
 use weir_proto::error::{Reason, WireError};
@@ -43,7 +43,7 @@ struct Pile {
     answers: VecDeque<SessionAnswer>,
     wakes: Vec<Wake>,
     bytes: usize,
-    /// Since when something lies here and nothing was taken.
+    /// Since when something lies here, the end included, and nothing was taken.
     untaken: Option<Instant>,
     goodbye: Option<Goodbye>,
     /// Nothing is added any more. After what lies here comes this.
@@ -110,7 +110,8 @@ impl Pile {
     }
 
     fn lies(&self) -> bool {
-        self.hello.is_some() || !self.answers.is_empty() || !self.wakes.is_empty()
+        let said = self.hello.is_some() || self.end.is_some();
+        said || !self.answers.is_empty() || !self.wakes.is_empty()
     }
 
     fn cut_off(&mut self) {
@@ -118,6 +119,7 @@ impl Pile {
         self.answers.clear();
         self.wakes.clear();
         self.bytes = 0;
+        self.untaken = Some(Instant::now());
         let error = WireError::new(
             Reason::Overloaded,
             "the session's answers are not read: too many wait",
@@ -181,6 +183,23 @@ impl Outbox {
     /// Resolves when nobody reads any more.
     pub(super) async fn gone(&self) {
         self.gone.cancelled().await;
+    }
+
+    /// Resolves when the reader of an ended stream has taken its end, or is gone: true. False if it has taken
+    /// nothing for [`SESSION_TAKEN_WITHIN`]: then what lay here is dropped.
+    pub(super) async fn taken(&self) -> bool {
+        loop {
+            let since = self.shared.pile().untaken.unwrap_or_else(Instant::now);
+            let until = since + SESSION_TAKEN_WITHIN;
+            if timeout_at(until, self.gone()).await.is_ok() {
+                return true;
+            }
+            let mut pile = self.shared.pile();
+            if pile.untaken == Some(since) {
+                pile.cut_off();
+                return false;
+            }
+        }
     }
 }
 
@@ -306,6 +325,44 @@ mod tests {
         let status = next(&mut outgoing).unwrap().unwrap().unwrap_err();
         let error = WireError::from_status(&status).unwrap();
         assert_eq!(error.reason, Reason::Overloaded);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_lies_behind_an_end_is_waited_for_and_then_dropped() {
+        let (outbox, mut outgoing) = outbox();
+        let many = (1..=2 * SESSION_ANSWERS_MAX as u64).map(|n| answer(n, 1));
+        assert!(outbox.answers(many.collect()));
+        outbox.end(Ok(()));
+        let begun = Instant::now();
+        let mut taken = Box::pin(outbox.taken());
+        assert!(taken.as_mut().now_or_never().is_none());
+        tokio::time::advance(SESSION_TAKEN_WITHIN / 2).await;
+        assert_eq!(
+            sequences(next(&mut outgoing).unwrap().unwrap().unwrap()).len(),
+            SESSION_ANSWERS_MAX
+        );
+        // The time starts again with everything that is taken.
+        assert!(!taken.await);
+        assert_eq!(begun.elapsed(), SESSION_TAKEN_WITHIN * 3 / 2);
+        next(&mut outgoing).unwrap().unwrap().unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_is_taken_is_not_waited_for() {
+        let (outbox, mut outgoing) = outbox();
+        assert!(outbox.answers(vec![answer(1, 1)]));
+        outbox.end(Ok(()));
+        let begun = Instant::now();
+        while next(&mut outgoing).unwrap().is_some() {}
+        drop(outgoing);
+        assert!(outbox.taken().await);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        let (outbox, outgoing) = super::outbox();
+        outbox.end(Ok(()));
+        // Nothing lay there, and the reader does not even hear that: what HTTP/2 holds of it still counts.
+        assert!(!outbox.taken().await);
+        assert_eq!(begun.elapsed(), SESSION_TAKEN_WITHIN);
+        drop(outgoing);
     }
 
     #[test]
