@@ -97,7 +97,8 @@ pub const LOST_AGAIN: Duration = Duration::from_millis(100);
 /// Bytes of one answer of a node: a listing of policies is the largest.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of answers about targets that are made or wait to be taken by their readers, all connections
-/// together. Each takes the room of the largest while it is made, so that two are made at once.
+/// together; as many of the history. Each takes the room of the largest while it is made, so that two are made at
+/// once.
 pub const UNREAD_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
 /// Calls that wait for such room: some operators and their dashboards. Further ones are refused at once ...
 pub const ANSWERS_WAITING_MAX: usize = 64;

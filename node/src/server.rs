@@ -313,7 +313,7 @@ fn client_routes(
         .add_service(sessions)
         .add_service(Unread::new(targets, Targets::LARGE))
         .add_service(cluster)
-        .add_service(history);
+        .add_service(Unread::new(history, HistoryApi::LARGE));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(weir_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

@@ -18,6 +18,9 @@ pub struct HistoryApi {
 }
 
 impl HistoryApi {
+    /// Methods that tell thousands of points.
+    pub const LARGE: &'static [&'static str] = &["ReadHistory"];
+
     /// Reads the history of `node`.
     pub fn new(history: History, node: NodeId) -> HistoryApi {
         HistoryApi { history, node }
