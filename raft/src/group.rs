@@ -158,7 +158,7 @@ impl Group {
         self.inner.leadership.clone()
     }
 
-    /// Hands leadership to another voter and waits until it leads.
+    /// Hands leadership to another voter and waits until it leads. Nothing is done if it does already.
     ///
     /// # Errors
     /// [`TransferError::Timeout`] means that it was ordered and did not come about in time.
@@ -170,7 +170,12 @@ impl Group {
             });
         }
         if metrics.id == to.0 {
-            return Ok(());
+            // Without a quorum it may have been replaced and not have heard of it.
+            let leader = self.inner.leadership.borrow().leader;
+            return match leader {
+                Some(leader) if leader == to => Ok(()),
+                Some(_) | None => Err(TransferError::NotLeader { leader }),
+            };
         }
         if !voters(&metrics).contains(&to) {
             return Err(TransferError::NotVoter(to));

@@ -7,7 +7,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use weir_proto::peer::v1::Envelope;
 use weir_proto::peer::v1::peer_service_client::PeerServiceClient;
-use weir_raft::{NodeId, ProposeError, Retention};
+use weir_raft::{NodeId, ProposeError, Retention, TransferError};
 
 #[tokio::test]
 async fn a_leader_alone_refuses_within_its_lease_and_others_go_on() {
@@ -41,6 +41,12 @@ async fn a_leader_alone_refuses_within_its_lease_and_others_go_on() {
     // It cannot read either: somebody else may have written since.
     let read = world.group(old, 0).read(|_| ()).await.unwrap_err();
     assert_eq!(read, ProposeError::NoQuorum);
+    // Nor does it say for long that it leads.
+    eventually("the end of its lead", async || {
+        let told = group.transfer(old).await;
+        (told == Err(TransferError::NotLeader { leader: None })).then_some(())
+    })
+    .await;
     let new = world.leader_among(&others, 0).await;
     propose(world.group(new, 0), vec![admit("a", 2)])
         .await
