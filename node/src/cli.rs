@@ -105,8 +105,7 @@ impl Cli {
                 told(demo::run(args).await)
             }
             Command::Server(args) if args.print_default_config => {
-                print!("{DEFAULT_CONFIG}");
-                Exit::Success
+                told(manual::print(DEFAULT_CONFIG.as_bytes()))
             }
             Command::Server(args) => serve(args).await,
             Command::Ctl(args) => ctl::run(args).await,

@@ -25,6 +25,7 @@ use self::history::HistoryArgs;
 use self::progress::Progress;
 use self::watch::WatchArgs;
 use crate::exit::{EXIT_CODES, Exit};
+use crate::output;
 use clap::{Args, Subcommand, ValueEnum};
 use weir_client::{Client, Options};
 
@@ -61,7 +62,7 @@ pub enum Form {
 enum Command {
     /// Create or replace the targets of a policy file, after showing what changes.
     Apply(ApplyArgs),
-    /// List the versions of a target's policy that are remembered: the one in force and the last 15.
+    /// List the versions of a target's policy that are remembered: the one in force and up to 15 former ones.
     Versions {
         /// The target.
         target: String,
@@ -114,10 +115,13 @@ enum Command {
 /// Carries a command out and prints its answer.
 pub async fn run(args: CtlArgs) -> Exit {
     match answer(args).await {
-        Ok((text, exit)) => {
-            print!("{text}");
-            exit
-        }
+        Ok((text, exit)) => match output::print(text) {
+            Ok(()) => exit,
+            Err(error) => {
+                eprintln!("error: stdout: {error}");
+                Exit::Failed
+            }
+        },
         Err(error) => {
             eprintln!("error: {error}");
             error.exit()

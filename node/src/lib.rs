@@ -24,6 +24,7 @@ pub mod listen;
 mod manual;
 pub mod metrics;
 pub mod otlp;
+mod output;
 mod road;
 pub mod server;
 pub mod service;

@@ -2,9 +2,9 @@
 
 use crate::cli::Cli;
 use crate::exit::Exit;
+use crate::output;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, ValueEnum};
-use std::io::{Write as _, stdout};
 use std::path::Path;
 
 /// A shell that completes commands.
@@ -48,10 +48,8 @@ pub(crate) fn pages(dir: Option<&Path>) -> anyhow::Result<Exit> {
     }
 }
 
-/// A reader that has had enough, such as `head`, is no failure.
-fn print(text: &[u8]) -> anyhow::Result<Exit> {
-    match stdout().write_all(text) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        Ok(()) | Err(_) => Ok(Exit::Success),
-    }
+/// Prints a text as the answer of a command.
+pub(crate) fn print(text: &[u8]) -> anyhow::Result<Exit> {
+    output::print(text).context("stdout")?;
+    Ok(Exit::Success)
 }

@@ -39,6 +39,35 @@ async fn the_default_configuration_is_printed() {
     assert_eq!(stdout, weir_node::config::DEFAULT_CONFIG);
 }
 
+/// How a command ends whose stdout is elsewhere, and what it says on stderr.
+async fn told(command: &mut Command) -> (Option<i32>, String) {
+    let child = command.spawn().unwrap();
+    let Output { status, stderr, .. } = child.wait_with_output().await.unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_written_is_an_error_unless_nobody_wants_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = format!(
+        "[[target]]\nname = \"a\"\n{}",
+        "[[target.limit]]\ndimension = \"x\"\ncap = 1\nper = \"1s\"\n[[target.priority]]\nname = \"p\"\nweight = 1\n"
+    );
+    let policy = file(dir.path(), "policy.toml", &policy);
+    let check = ["ctl", "apply", "--check", "-f", &policy];
+    for arguments in [&check[..], &["server", "--print-default-config"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let (status, stderr) = told(weir(arguments).stdout(full.unwrap())).await;
+        assert_eq!(status, Some(1), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("error: stdout: "), "{stderr}");
+        // A pipe that nobody reads.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (status, stderr) = told(weir(arguments).stdout(writer)).await;
+        assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
+    }
+}
+
 #[tokio::test]
 async fn wrong_usage_ends_with_2() {
     let dir = tempfile::tempdir().unwrap();
