@@ -1,7 +1,7 @@
 //! Ten times what three nodes can do, for two minutes: what is still done, how long who asks for little waits, and
 //! what it costs in memory.
 //!
-//! `cargo bench -p weir-benches --bench overload -- --seconds 120 --times 10` loads `target/release/weir`, or
+//! `cargo bench -p weir-chaos --bench overload -- --seconds 120 --times 10` loads `target/release/weir`, or
 //! `$WEIR_BIN`, on loopback. Callers and nodes share the machine, so that a figure of the overload is a lower
 //! bound of what nodes on machines of their own do.
 #![allow(
