@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use weir_raft::log::OpenError;
 use weir_raft::{IdentityError, MonotonicClock, StartError};
 
 /// Distributed admission for fleets of workers that call rate-limited APIs.
@@ -157,27 +158,38 @@ impl ServeError {
             | ServeError::Start(StartError::Config(_) | StartError::Address(_))
             | ServeError::Otlp(OtlpError::Exporter(_)) => Exit::Usage,
             ServeError::Start(StartError::Identity(error)) => identity_exit(error),
+            ServeError::Start(StartError::Log(error)) => log_exit(error),
             ServeError::Otlp(OtlpError::Thread(_))
             | ServeError::Bind(BindError::Resolve { .. } | BindError::Bind { .. })
             | ServeError::Start(
-                StartError::Log(_)
-                | StartError::Snapshot(_)
-                | StartError::State(_)
-                | StartError::Group { .. },
+                StartError::Snapshot(_) | StartError::State(_) | StartError::Group { .. },
             ) => Exit::Failed,
         }
     }
 }
 
-/// The directory of another node, cluster or version is a wrong configuration.
+/// The directory of another node, cluster or version is a wrong configuration, and so is a damaged one: it does
+/// not heal by another start.
 fn identity_exit(error: &IdentityError) -> Exit {
     match error {
         IdentityError::Missing { .. }
         | IdentityError::Format { .. }
+        | IdentityError::Unreadable { .. }
         | IdentityError::Other { .. } => Exit::Usage,
-        IdentityError::Io { .. }
-        | IdentityError::Locked { .. }
-        | IdentityError::Unreadable { .. } => Exit::Failed,
+        IdentityError::Io { .. } | IdentityError::Locked { .. } => Exit::Failed,
+    }
+}
+
+/// See [`identity_exit`].
+fn log_exit(error: &OpenError) -> Exit {
+    match error {
+        OpenError::Lost { .. }
+        | OpenError::Damaged { .. }
+        | OpenError::Group { .. }
+        | OpenError::MarkMissing { .. }
+        | OpenError::MarkUnreadable { .. }
+        | OpenError::MarkFormat { .. } => Exit::Usage,
+        OpenError::Io { .. } | OpenError::Engine { .. } => Exit::Failed,
     }
 }
 

@@ -151,12 +151,19 @@ impl Server {
         let door = |port| (metrics.door(port), cut.clone());
         let (client_door, client_cut) = door("client");
         let client = Incoming::new(parts.client, parts.connections_max, client_door, client_cut);
-        let client = spawn(serve(client_server(), routes, client, closing.clone()));
+        let client = spawn(serve(
+            client_server(),
+            routes,
+            CLIENT_SERVICES,
+            client,
+            closing.clone(),
+        ));
         let (peer_door, peer_cut) = door("peer");
         let peer = Incoming::new(parts.peer, PEER_CONNECTIONS_MAX, peer_door, peer_cut);
         let peer = spawn(serve(
             peer_server(),
             groups.peer_service(),
+            PEER_SERVICES,
             peer,
             closing_peer.clone(),
         ));
@@ -232,6 +239,11 @@ impl Server {
     }
 }
 
+/// Where the paths of the services of the client port begin, ...
+const CLIENT_SERVICES: &[&str] = &["/weir.v1.", "/grpc."];
+/// ... and of the peer port.
+const PEER_SERVICES: &[&str] = &["/weir.peer."];
+
 /// HTTP/2 as clients may use it.
 fn client_server() -> tonic::transport::Server {
     tonic::transport::Server::builder()
@@ -249,11 +261,12 @@ fn client_server() -> tonic::transport::Server {
 async fn serve<C: Connections>(
     server: tonic::transport::Server,
     routes: Routes,
+    own: &'static [&'static str],
     connections: Incoming<C, C::Io>,
     closing: CancellationToken,
 ) {
     let served = server
-        .layer(MapRequestLayer::new(note_call))
+        .layer(MapRequestLayer::new(move |request| note_call(own, request)))
         .add_routes(routes)
         .serve_with_incoming_shutdown(connections, closing.cancelled_owned())
         .await;
@@ -262,9 +275,12 @@ async fn serve<C: Connections>(
     }
 }
 
-/// Whoever calls is no stranger any more.
-fn note_call(request: ::http::Request<Body>) -> ::http::Request<Body> {
-    if let Some(visitor) = request.extensions().get::<Visitor>() {
+/// Who calls a service that is served here is no stranger any more. Who has the wrong port stays one.
+fn note_call(own: &[&str], request: ::http::Request<Body>) -> ::http::Request<Body> {
+    let path = request.uri().path();
+    if own.iter().any(|service| path.starts_with(service))
+        && let Some(visitor) = request.extensions().get::<Visitor>()
+    {
         visitor.calls();
     }
     request

@@ -81,7 +81,7 @@ async fn refuses(
 }
 
 #[tokio::test]
-async fn the_directory_of_another_node_or_cluster_is_refused_and_not_touched() {
+async fn the_directory_of_another_node_or_cluster_or_a_damaged_one_is_refused_and_not_touched() {
     let _alone = alone().await;
     let mut cluster = founded().await;
     let directory = cluster.data(1).display().to_string();
@@ -103,6 +103,13 @@ async fn the_directory_of_another_node_or_cluster_is_refused_and_not_touched() {
         &[&directory, "of cluster "],
     )
     .await;
+    for damaged in ["identity", "met", "log.mark"] {
+        let file = cluster.data(1).join(damaged);
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &whole[..3]).unwrap();
+        refused(&cluster, &[], &[damaged]).await;
+        std::fs::write(&file, whole).unwrap();
+    }
     cluster.start().await.unwrap();
 }
 

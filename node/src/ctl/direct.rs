@@ -6,7 +6,7 @@ use super::{CtlError, Form, show};
 use crate::exit::Exit;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 use weir_admission::{TargetName, shard_of};
 use weir_client::Client;
 use weir_proto::error::{Reason, WireError};
@@ -16,8 +16,9 @@ use weir_proto::v1::admit_response::Decision;
 
 /// Longest wait for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How often another leader is tried, and the pause before each further try: enough for an election.
-const TRIES: u32 = 10;
+/// How often another leader is tried, and the pause before each further try: enough for an election on a busy
+/// machine.
+const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(300);
 
 pub(super) async fn admit(
@@ -46,7 +47,8 @@ pub(super) async fn admit(
         let request = request.clone();
         async move { leader.admit(request).await }
     })
-    .await?;
+    .await
+    .map_err(|error| ask_again(error, &request))?;
     let exit = match answer.decision {
         Some(Decision::Admitted(_)) => Exit::Success,
         Some(Decision::Deferred(_)) if !args.quiet => Exit::Success,
@@ -58,6 +60,30 @@ pub(super) async fn admit(
         show::decision(&request, &answer, form)
     };
     Ok((text, exit))
+}
+
+/// Names the call of which nobody knows what became of it, so that it can be asked about.
+fn ask_again(error: CtlError, request: &wire::AdmitRequest) -> CtlError {
+    match error {
+        CtlError::Wire(wire) if wire.reason == Reason::OutcomeUnknown => {
+            let again = format!(
+                "{}; ask again with --id {} --attempt {} --ask {}",
+                wire.message,
+                request.admission_id,
+                request.attempt,
+                request.ask.saturating_add(1)
+            );
+            CtlError::Wire(WireError {
+                message: again,
+                ..wire
+            })
+        }
+        CtlError::Wire(_)
+        | CtlError::Call(_)
+        | CtlError::Client(_)
+        | CtlError::Usage(_)
+        | CtlError::Refused(_) => error,
+    }
 }
 
 pub(super) async fn release(
@@ -166,9 +192,15 @@ where
             None => leader_address(client, &name).await?,
         };
         let error = match address {
-            Some(address) => match call(connect(&address)?).await {
-                Ok(response) => return Ok(response.into_inner()),
-                Err(status) => CtlError::from(status),
+            Some(address) => match connect(&address).await? {
+                Some(leader) => match call(leader).await {
+                    Ok(response) => return Ok(response.into_inner()),
+                    Err(status) => judged(status, &address),
+                },
+                None => CtlError::Wire(WireError::new(
+                    Reason::NoQuorum,
+                    format!("the leader at {address} cannot be reached"),
+                )),
             },
             None => CtlError::Wire(WireError::not_leader(None)),
         };
@@ -227,10 +259,28 @@ async fn leader_address(client: &Client, target: &TargetName) -> Result<Option<S
     Ok(node.map(|node| node.address))
 }
 
-fn connect(address: &str) -> Result<AdmissionServiceClient<Channel>, CtlError> {
+/// `None` if nobody is there: nothing was said to it.
+async fn connect(address: &str) -> Result<Option<AdmissionServiceClient<Channel>>, CtlError> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(CtlError::usage)?
         .connect_timeout(ANSWER_WITHIN)
         .timeout(ANSWER_WITHIN);
-    Ok(AdmissionServiceClient::new(endpoint.connect_lazy()))
+    let channel = endpoint.connect().await;
+    Ok(channel.ok().map(AdmissionServiceClient::new))
+}
+
+/// What a failed call says. Without a word of the node it may have happened.
+fn judged(status: Status, address: &str) -> CtlError {
+    let silent = matches!(
+        status.code(),
+        Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Unknown
+    );
+    if !silent || WireError::from_status(&status).is_some() {
+        return CtlError::from(status);
+    }
+    let message = format!(
+        "no answer from {address}; it may have happened, the same call again tells ({})",
+        status.message()
+    );
+    CtlError::Wire(WireError::new(Reason::OutcomeUnknown, message))
 }

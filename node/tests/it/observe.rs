@@ -4,11 +4,15 @@ use crate::process::Node;
 use crate::support::*;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use tonic::Code;
+use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use weir_node::dev::Cluster;
 use weir_node::health::ADMISSION_SERVICE;
+use weir_node::limits::{PEER_CONNECTIONS_MAX, STRANGER_SAFE};
+use weir_proto::v1::admission_service_client::AdmissionServiceClient;
 use weir_raft::NodeId;
 
 async fn health(cluster: &Cluster, node: NodeId, service: &str) -> ServingStatus {
@@ -225,5 +229,33 @@ async fn the_schema_is_told_by_reflection() {
             "{name} is not in {names:?}"
         );
     }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_has_the_wrong_port_makes_room_for_peers() {
+    let cluster = start(1).await;
+    let (node, config) = cluster.nodes().next().unwrap();
+    let peer_port = format!("http://{}", config.listen.peer);
+    let mut lost = Vec::new();
+    for number in 0..PEER_CONNECTIONS_MAX + 8 {
+        if number == PEER_CONNECTIONS_MAX {
+            // Until then nobody is sent away.
+            sleep(STRANGER_SAFE * 2).await;
+        }
+        let endpoint = Endpoint::from_shared(peer_port.clone()).unwrap();
+        let channel = endpoint.connect().await.unwrap();
+        let mut client = AdmissionServiceClient::new(channel);
+        let status = client.admit(ask("lost")).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{number}: {status}");
+        lost.push(client);
+    }
+    let (_, _, metrics) = http(&cluster, node, "/metrics").await;
+    let made_room = r#"weir_closed_connections_total{port="peer",reason="made_room"} 8"#;
+    assert!(metrics.contains(made_room), "{metrics}");
+    assert!(
+        !metrics.contains(r#"port="peer",reason="full""#),
+        "{metrics}"
+    );
     cluster.shutdown().await;
 }

@@ -233,6 +233,19 @@ async fn a_drained_node_leads_nothing_until_it_may_again() {
 }
 
 #[tokio::test]
+async fn a_call_by_hand_waits_for_the_next_leader() {
+    let mut cluster = start_with_target(3).await;
+    let old = leader(&cluster);
+    cluster.kill(old).await.unwrap();
+    let call = ["admit", TARGET, "--tenant", "acme", "--priority", "high"];
+    let call = [&call[..], &["--cost", "requests=1", "--id", "by-hand"]].concat();
+    let (code, stdout, stderr) = ctl(&cluster, &call).await;
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("admitted"), "{stdout}");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_node_alone_is_not_drained() {
     let cluster = start(1).await;
     let (code, _, stderr) = ctl(&cluster, &["drain", "1"]).await;
