@@ -70,8 +70,13 @@ impl Failure {
 
     /// Nothing came within a `timeout` that was too short to blame anybody.
     pub(crate) fn cut_short(timeout: Duration) -> Failure {
+        let message = if timeout.is_zero() {
+            "no time was left to ask".to_owned()
+        } else {
+            format!("no answer in the {timeout:.1?} that were left")
+        };
         Failure::NoAnswer {
-            message: format!("no answer within {} us", timeout.as_micros()),
+            message,
             may_have_happened: !timeout.is_zero(),
             retry_in: None,
             silence: Silence::Caller,

@@ -133,12 +133,12 @@ impl Options {
             });
         }
         for seed in &self.seeds {
-            if let Err(reason) = endpoint_of(seed) {
-                return Err(OptionsError::Seed {
-                    seed: seed.clone(),
-                    reason: reason.to_string(),
-                });
-            }
+            let wrong = |reason: String| OptionsError::Seed {
+                seed: seed.clone(),
+                reason,
+            };
+            check_seed(seed).map_err(|reason| wrong(reason.to_owned()))?;
+            endpoint_of(seed).map_err(|reason| wrong(reason.to_string()))?;
         }
         let tries = TRY_TIMEOUT_MIN..=TRY_TIMEOUT_MAX;
         if !tries.contains(&self.try_timeout) {
@@ -189,6 +189,18 @@ pub(crate) fn endpoint_of(address: &str) -> Result<Endpoint, tonic::transport::E
         Endpoint::from_shared(address.to_owned())
     } else {
         Endpoint::from_shared(format!("http://{address}"))
+    }
+}
+
+fn check_seed(seed: &str) -> Result<(), &'static str> {
+    let address = seed.split_once("://").map_or(seed, |(_, address)| address);
+    let (host, port) = address.rsplit_once(':').ok_or("it names no port")?;
+    if host.is_empty() || host.contains('/') {
+        return Err("it names no host");
+    }
+    match port.parse::<u16>() {
+        Ok(0) | Err(_) => Err("its port is not a number from 1 to 65535"),
+        Ok(_) => Ok(()),
     }
 }
 
@@ -248,10 +260,13 @@ mod tests {
             Options::new(["no spaces:1"]).check(),
             Err(OptionsError::Seed { .. })
         ));
-        assert!(matches!(
-            Options::new([""]).check(),
-            Err(OptionsError::Seed { .. })
-        ));
+        for seed in ["", "nonsense", ":1", "a:0", "a:65536", "http://a/b:1"] {
+            let checked = Options::new([seed]).check();
+            assert!(matches!(checked, Err(OptionsError::Seed { .. })), "{seed}");
+        }
+        for seed in ["a:1", "http://a:65535", "[::1]:7400"] {
+            assert_eq!(Options::new([seed]).check(), Ok(()), "{seed}");
+        }
         let bad = [
             (good().try_timeout(Duration::ZERO), "try_timeout"),
             (good().try_timeout(Duration::from_secs(11)), "try_timeout"),

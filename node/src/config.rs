@@ -204,6 +204,9 @@ impl Config {
             for (kind, address) in member.iter() {
                 let key = format!("cluster.member[id={id}].{kind}");
                 check_address(&key, address)?;
+                rule(!address.ends_with(":0"), &key, || {
+                    format!("must name the port, is {address:?}")
+                })?;
                 rule(seen.insert(address), &key, || {
                     format!("{address:?} is used twice")
                 })?;
@@ -304,9 +307,9 @@ fn rule(holds: bool, key: &str, sentence: impl FnOnce() -> String) -> Result<(),
 
 /// `host:port`, where the port is a number.
 fn check_address(key: &str, address: &str) -> Result<(), (String, String)> {
-    let well_formed = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    let well_formed = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+    });
     rule(well_formed, key, || {
         format!("must be host:port, is {address:?}")
     })

@@ -102,6 +102,8 @@ const MISTAKES: &[Mistake] = &[
     ("[node]\nid = 9", &[], &["node.id: must be one of the members (1), is 9"]),
     ("[listen]\nclient = \"7400\"", &[], &["listen.client: must be host:port, is \"7400\""]),
     ("[listen]\nclient = \"a:99999\"", &[], &["listen.client: must be host:port"]),
+    ("[listen]\nclient = \"http://a:1\"", &[], &["listen.client: must be host:port"]),
+    ("[[cluster.member]]\nid = 1\nclient = \"a:0\"\npeer = \"a:2\"\nadmin = \"a:3\"", &[], &["cluster.member[id=1].client: must name the port, is \"a:0\""]),
     ("[raft]\nheartbeat_ms = 0", &[], &["raft.heartbeat_ms: must be 10 to 10 000, is 0"]),
     ("[raft]\nheartbeat_ms = 300", &[], &["raft.election_min_ms: must be at least twice raft.heartbeat_ms (300), is 400"]),
     ("[raft]\nelection_max_ms = 400", &[], &["raft.election_max_ms: must be above raft.election_min_ms (400), is 400"]),
