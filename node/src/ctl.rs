@@ -81,10 +81,13 @@ enum Command {
     Watch(WatchArgs),
     /// Show use of a target in the past: what was admitted, deferred and used, step by step.
     History(HistoryArgs),
-    /// Remove a target. Its use is remembered for as long as a limit could need it.
+    /// Remove a target, after asking on a terminal. Its use is remembered for as long as a limit could need it.
     Delete {
         /// Its name.
         name: String,
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Show nodes, shards, leaders, terms and positions.
     Status,
@@ -156,7 +159,10 @@ async fn answer(args: CtlArgs) -> Result<(String, Exit), CtlError> {
             return Ok((show::targets(&list, form), exit));
         }
         Command::Target { name } => show::target(&client.get_target(&name).await?, form),
-        Command::Delete { name } => {
+        Command::Delete { name, yes } => {
+            if !yes && !confirm::on_terminal(&format!("remove target {name:?}?")) {
+                return Err(CtlError::Refused("nothing was removed".to_owned()));
+            }
             client.delete_target(&name, None).await?;
             show::done(form, &format!("target {name:?} is removed"))
         }

@@ -5,9 +5,9 @@ use crate::duty::Duty;
 use crate::group::Group;
 use crate::identity::DataDir;
 use crate::log::{LogStore, Worker};
-use crate::peer::PeerHandler;
+use crate::peer::{Links, PeerHandler};
 use crate::start::{self, StartError};
-use crate::{Clock, Config, Failure, Identity};
+use crate::{Clock, Config, Failure, Identity, NodeId};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -30,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) groups: Vec<Group>,
     pub(crate) peers: PeerHandler,
     pub(crate) duty: Duty,
+    pub(crate) links: Links,
     pub(crate) failure: watch::Sender<Option<Failure>>,
     /// Taken when the log is closed.
     pub(crate) log: Mutex<Option<LogStore>>,
@@ -133,6 +134,12 @@ impl Groups {
     pub fn undrain(&self) {
         self.inner.duty.set_drained(false);
         self.campaign(!self.inner.duty.is_stopping());
+    }
+
+    /// Peers that do not let this node in, because it came back without its data directory or was told
+    /// another cluster.
+    pub fn refused_by(&self) -> Vec<NodeId> {
+        self.inner.links.refusing()
     }
 
     /// True while this node is drained.

@@ -282,7 +282,7 @@ impl Starter {
             .into_keys()
             .filter(|node| *node != config.node)
             .collect();
-        let ask = PeerAsk::new(links, group_of(ShardId(0)));
+        let ask = PeerAsk::new(links.clone(), group_of(ShardId(0)));
         let mut meeting = JoinSet::new();
         meeting.spawn(met::meet(
             Arc::clone(&me.met),
@@ -295,6 +295,7 @@ impl Starter {
             groups,
             peers,
             duty,
+            links,
             failure,
             log: Mutex::new(Some(log)),
             _data_dir: data_dir,

@@ -165,6 +165,9 @@ async fn a_node_that_comes_back_without_its_directory_is_refused_by_those_who_me
         );
         sleep(Duration::from_millis(50)).await;
     }
+    let status = rig.client.status().await.unwrap();
+    let seen = status.nodes.iter().find(|node| node.node_id == wiped);
+    assert!(!seen.unwrap().refused_by.is_empty(), "{seen:?}");
     // The others go on ...
     let call = Call::new(TARGET, "acme", "interactive").cost("requests", 1);
     let guard = rig.client.admit_wait(&call).await.unwrap();

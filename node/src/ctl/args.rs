@@ -22,7 +22,7 @@ pub(super) struct CallArgs {
     #[arg(long, value_parser = parse_units, default_value = "requests=1")]
     pub(super) cost: Units,
     /// Upper bounds per dimension, for example tokens=4000.
-    #[arg(long, value_parser = parse_units, default_value = "")]
+    #[arg(long, value_parser = parse_units, default_value = "", hide_default_value = true)]
     pub(super) cost_max: Units,
 }
 
@@ -34,8 +34,8 @@ pub(super) struct AdmitArgs {
     #[arg(long)]
     pub(super) id: Option<String>,
     /// The attempt, as an earlier answer told it; random if not given.
-    #[arg(long, default_value_t = rand::random())]
-    pub(super) attempt: u64,
+    #[arg(long)]
+    pub(super) attempt: Option<u64>,
     /// Number of this ask in its attempt.
     #[arg(long, default_value_t = 1)]
     pub(super) ask: u32,
@@ -58,7 +58,7 @@ pub(super) struct ReleaseArgs {
     #[arg(value_parser = parse_grant)]
     pub(super) grant: wire::Grant,
     /// Units really used per dimension; what is left out keeps its estimate.
-    #[arg(long, value_parser = parse_units, default_value = "")]
+    #[arg(long, value_parser = parse_units, default_value = "", hide_default_value = true)]
     pub(super) actual: Units,
     /// How the call ended.
     #[arg(long, value_enum, default_value_t = Outcome::Ok)]
@@ -91,7 +91,7 @@ pub(super) struct ExplainArgs {
     #[command(flatten)]
     pub(super) call: CallArgs,
     /// Name of a logical call that waits; without it a new call is looked at.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) id: String,
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn admit(
         admission_id: args
             .id
             .unwrap_or_else(|| format!("ctl-{:016x}", rand::random::<u64>())),
-        attempt: args.attempt,
+        attempt: args.attempt.unwrap_or_else(rand::random),
         ask: args.ask,
         cost: (*args.call.cost).clone(),
         cost_max: (*args.call.cost_max).clone(),

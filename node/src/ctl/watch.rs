@@ -21,7 +21,7 @@ const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Debug, Args)]
 pub(super) struct WatchArgs {
     /// Only targets whose name begins with this; all if not given.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     /// Time between two samples, 200ms to 1h.
     #[arg(long, value_parser = parse_interval, default_value = "2s")]

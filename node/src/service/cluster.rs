@@ -37,6 +37,13 @@ impl ClusterApi {
         wire::NodeStatus {
             reachable: true,
             drained: self.shards.groups().is_drained(),
+            refused_by: self
+                .shards
+                .groups()
+                .refused_by()
+                .into_iter()
+                .map(|node| node.0)
+                .collect(),
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
             groups: self
@@ -60,6 +67,7 @@ impl ClusterApi {
             peer_address: member.map(|member| member.peer.clone()).unwrap_or_default(),
             reachable: false,
             drained: false,
+            refused_by: Vec::new(),
             version: String::new(),
             uptime_us: 0,
             groups: Vec::new(),

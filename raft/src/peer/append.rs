@@ -45,6 +45,7 @@ where
     let requests = requests(&link, session.group, first, input, Arc::clone(&sent));
     let mut client = link.client();
     let opened = within(session.open_within, client.append(requests)).await;
+    link.heard(&opened);
     let answers = opened.map_err(|status| unreachable(&status))?.into_inner();
     let reader = Reader {
         link,
@@ -60,6 +61,7 @@ where
             Ok(None) => None,
             Ok(Some(answer)) => Some((Ok(answer), Some(reader))),
             Err(status) => {
+                reader.link.heard(&Err::<(), _>(status.clone()));
                 // With it goes its tap, before openraft learns of the end.
                 drop(reader);
                 Some((Err(unreachable(&status)), None))

@@ -8,7 +8,7 @@ use crate::limits::{
 use crate::{Connector, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use weir_proto::peer::v1::peer_service_client::PeerServiceClient;
@@ -19,23 +19,45 @@ pub(crate) struct Link {
     pub(super) to: NodeId,
     pub(super) sender: PeerIdentity,
     channel: Channel,
-    /// The peer said that it does not let this node in, and that was said.
-    refused: Arc<AtomicBool>,
+    /// How the peer answered last, see [`Manner`].
+    manner: Arc<AtomicU8>,
+}
+
+/// How a peer answers. Every change is said once, not every failed call of every group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Manner {
+    Answers = 0,
+    /// It is not there.
+    Silent = 1,
+    /// It does not let this node in.
+    Refuses = 2,
 }
 
 impl Link {
-    /// Says why a peer does not let this node in, once until it does.
+    /// Notes how the peer answered.
     pub(super) fn heard<T>(&self, answer: &Result<T, Status>) {
-        let refused = answer
-            .as_ref()
-            .err()
-            .filter(|status| status.code() == Code::FailedPrecondition);
-        if self.refused.swap(refused.is_some(), Ordering::Relaxed) {
+        let manner = match answer.as_ref().map_err(Status::code) {
+            Ok(_) => Manner::Answers,
+            Err(Code::FailedPrecondition) => Manner::Refuses,
+            Err(Code::Unavailable | Code::DeadlineExceeded | Code::Unknown) => Manner::Silent,
+            // Whatever else it says, it is there.
+            Err(_) => return,
+        };
+        let last = self.manner.swap(manner as u8, Ordering::Relaxed);
+        if last == manner as u8 {
             return;
         }
-        if let Some(status) = refused {
-            tracing::error!(peer = %self.to, "a peer refuses this node: {}", status.message());
+        let why = answer.as_ref().err().map_or("", Status::message);
+        match manner {
+            Manner::Answers => tracing::info!(peer = %self.to, "a peer answers again"),
+            Manner::Silent => tracing::warn!(peer = %self.to, why, "a peer does not answer"),
+            Manner::Refuses => tracing::error!(peer = %self.to, "a peer refuses this node: {why}"),
         }
+    }
+
+    fn refuses(&self) -> bool {
+        self.manner.load(Ordering::Relaxed) == Manner::Refuses as u8
     }
 
     pub(super) fn client(&self) -> PeerServiceClient<Channel> {
@@ -67,11 +89,17 @@ impl Links {
                     to,
                     sender: sender.clone(),
                     channel,
-                    refused: Arc::default(),
+                    manner: Arc::default(),
                 },
             );
         }
         Ok(Self { by_node })
+    }
+
+    /// Peers that do not let this node in.
+    pub(crate) fn refusing(&self) -> Vec<NodeId> {
+        let refusing = self.by_node.values().filter(|link| link.refuses());
+        refusing.map(|link| link.to).collect()
     }
 
     /// Whether all peers have addresses that can be dialled.

@@ -139,7 +139,7 @@ pub(in crate::ctl) fn cancelled(answer: &wire::CancelResponse, form: Form) -> St
         wire::CancelStatus::GrantRefunded => {
             ("grant_refunded", "the grant is given back with its charge")
         }
-        wire::CancelStatus::Nothing => ("nothing", "nothing was there"),
+        wire::CancelStatus::Nothing => ("nothing", "nothing was there under this attempt"),
         wire::CancelStatus::Stale => ("stale", "a newer ask or attempt was seen, nothing changed"),
         wire::CancelStatus::Unspecified => ("unspecified", "the cluster did not say"),
     };

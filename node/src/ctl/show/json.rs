@@ -30,6 +30,7 @@ fn node(node: &wire::NodeStatus) -> Value {
         "peer_address": node.peer_address,
         "reachable": node.reachable,
         "drained": node.drained,
+        "refused_by": node.refused_by,
         "version": node.version,
         "uptime_us": node.uptime_us,
         "groups": node.groups.iter().map(group).collect::<Vec<_>>(),

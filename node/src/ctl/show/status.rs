@@ -29,11 +29,11 @@ fn nodes_table(status: &wire::StatusResponse) -> String {
         let leads = node
             .groups
             .iter()
-            .filter(|g| g.role() == wire::GroupRole::Leader)
+            .filter(|group| leads_itself(node.node_id, group))
             .count();
         let (state, version, up, leads) = if node.reachable {
             (
-                if node.drained { "drained" } else { "up" },
+                node_state(node),
                 node.version.as_str(),
                 span(node.uptime_us),
                 leads.to_string(),
@@ -52,6 +52,19 @@ fn nodes_table(status: &wire::StatusResponse) -> String {
         ]);
     }
     lines(&table)
+}
+
+fn node_state(node: &wire::NodeStatus) -> &'static str {
+    match (node.refused_by.is_empty(), node.drained) {
+        (false, _) => "refused",
+        (true, true) => "drained",
+        (true, false) => "up",
+    }
+}
+
+/// True if the node leads the shard and a quorum answers it: one that lost its quorum names no leader.
+fn leads_itself(node: u64, group: &wire::GroupStatus) -> bool {
+    group.role() == wire::GroupRole::Leader && group.leader == node
 }
 
 fn shards_table(status: &wire::StatusResponse) -> String {
@@ -108,14 +121,15 @@ impl ShardView {
             .max()
             .unwrap_or(0);
         let newest = || groups.iter().filter(|(_, group)| group.term == term);
-        // Who says of itself that it leads knows best; one that lost its quorum names no leader.
+        // Who says of itself that it leads knows best. Others are believed about one that gave no answer.
+        let answered = |leader: &u64| groups.iter().any(|(node, _)| node == leader);
         let leader = newest()
-            .find(|(node, group)| group.role() == wire::GroupRole::Leader && group.leader == *node)
+            .find(|(node, group)| leads_itself(*node, group))
             .map(|(node, _)| *node)
             .or_else(|| {
                 newest()
                     .map(|(_, group)| group.leader)
-                    .find(|leader| *leader != 0)
+                    .find(|leader| *leader != 0 && !answered(leader))
             });
         let mut digests: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
         for (_, group) in &groups {

@@ -54,6 +54,7 @@ fn node(node_id: u64, groups: Vec<wire::GroupStatus>) -> wire::NodeStatus {
         },
         uptime_us: if groups.is_empty() { 0 } else { 7_384_000_001 },
         drained: node_id == 2,
+        refused_by: Vec::new(),
         groups,
     }
 }
