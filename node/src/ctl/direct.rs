@@ -279,7 +279,7 @@ fn judged(status: Status, address: &str) -> CtlError {
         return CtlError::from(status);
     }
     let message = format!(
-        "no answer from {address}; it may have happened, the same call again tells ({})",
+        "no answer from {address}; it may have happened ({})",
         status.message()
     );
     CtlError::Wire(WireError::new(Reason::OutcomeUnknown, message))
