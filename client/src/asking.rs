@@ -13,7 +13,7 @@
 
 mod unanswered;
 
-use crate::answer::{Deferral, RejectReason, Rejection};
+use crate::answer::{Deferral, Origin, RejectReason, Rejection};
 use crate::breaker::Verdict;
 use crate::call::CheckedCall;
 use crate::client::Owner;
@@ -38,6 +38,9 @@ pub(crate) struct Asking {
     ticket: Ticket,
     /// True while dropping this must give up what the attempt may have got.
     abandon: bool,
+    /// True if the next decision is a new try for the retry budget: not if it comes back from a deferral
+    /// of the client's own.
+    is_new: bool,
     /// Set if the caller waits here, so that it can be woken.
     waiting: Option<Waiting>,
 }
@@ -67,13 +70,17 @@ struct Effort {
     /// What went wrong last, apart from a try that was cut short, with a sentence for people.
     trouble: Option<(Trouble, String)>,
     may_have_happened: bool,
+    /// Whether the retry budget of its zone knows of the try, and of which.
+    tried: Option<ZoneKey>,
 }
 
 impl Asking {
     /// A new attempt, or the attempt of a ticket. A new attempt that is dropped half way is given up;
     /// one with a ticket belongs to whoever has the ticket.
     pub(crate) fn new(owner: Arc<Owner>, call: CheckedCall, ticket: Option<Ticket>) -> Asking {
-        let abandon = ticket.is_none();
+        // Who deferred a call that comes back with a ticket is not known here.
+        let is_new = ticket.is_none();
+        let abandon = is_new;
         let new = || Ticket {
             attempt: owner.shared.dice.name(),
             ask: 0,
@@ -84,6 +91,7 @@ impl Asking {
             call,
             ticket,
             abandon,
+            is_new,
             waiting: None,
         }
     }
@@ -135,6 +143,7 @@ impl Asking {
             silent_since: None,
             trouble: None,
             may_have_happened: false,
+            tried: None,
         };
         let answer = self.ask_until(&mut effort).await?;
         let counters = &self.owner.shared.counters;
@@ -146,6 +155,10 @@ impl Asking {
                 counters
                     .deferred_locally
                     .add(u64::from(deferral.is_local()));
+                self.is_new = match deferral.origin {
+                    Origin::Cluster | Origin::Overloaded => true,
+                    Origin::LateAnswer | Origin::NoAnswer | Origin::LocalShare => false,
+                };
             }
             Answer::Rejected(_) => counters.rejected.add(1),
         }
@@ -201,6 +214,10 @@ impl Asking {
                     if !in_turn && effort.silent_since.is_some() {
                         shared.zones.doubt(zone, now + pause);
                     }
+                    if effort.tally.costs(trouble) && !shared.zones.pays_retry(zone) {
+                        shared.counters.retries_withheld.add(1);
+                        return self.give_up(zone, effort);
+                    }
                     shared.counters.retries.add(1);
                     tokio::time::sleep(pause).await;
                 }
@@ -234,6 +251,9 @@ impl Asking {
             return self.fail(Failure::cut_short(remaining));
         }
         let timeout = shared.options.try_timeout.min(remaining);
+        if effort.tried.replace(zone) != Some(zone) && self.is_new {
+            shared.zones.tries(zone);
+        }
         let sent = match zone {
             None => match shared.learn_routes(timeout).await {
                 Ok(()) => return Ok(Step::Routed),

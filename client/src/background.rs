@@ -25,6 +25,8 @@ use weir_proto::v1::{
 pub(crate) struct Chore {
     pub(crate) target: TargetName,
     pub(crate) kind: ChoreKind,
+    /// True if it was sent before, for want of an answer.
+    pub(crate) again: bool,
     /// Given up after this: the cluster may have forgotten the first try by then.
     pub(crate) until: Instant,
 }
@@ -175,11 +177,11 @@ async fn do_chore(shared: Arc<Shared>, chore: Chore) -> Ended {
     let try_timeout = shared.options.try_timeout;
     let undelivered = match chore.kind {
         ChoreKind::Release(request) => shared
-            .deliver(&aim, request, try_timeout, chore.until)
+            .deliver_on(&aim, request, try_timeout, chore.until, chore.again)
             .await
             .err(),
         ChoreKind::Cancel(request) => shared
-            .deliver(&aim, request, try_timeout, chore.until)
+            .deliver_on(&aim, request, try_timeout, chore.until, chore.again)
             .await
             .err(),
     };

@@ -199,20 +199,21 @@ impl fmt::Debug for Client {
 }
 
 impl Owner {
-    /// Lets the background release a grant.
-    pub(crate) fn release_later(&self, target: TargetName, request: ReleaseRequest) {
-        self.do_later(target, ChoreKind::Release(request));
+    /// Lets the background release a grant; `again` if that was tried before.
+    pub(crate) fn release_later(&self, target: TargetName, request: ReleaseRequest, again: bool) {
+        self.do_later(target, ChoreKind::Release(request), again);
     }
 
     /// Lets the background give up what an attempt got.
     pub(crate) fn cancel_later(&self, target: TargetName, request: CancelRequest) {
-        self.do_later(target, ChoreKind::Cancel(request));
+        self.do_later(target, ChoreKind::Cancel(request), false);
     }
 
-    fn do_later(&self, target: TargetName, kind: ChoreKind) {
+    fn do_later(&self, target: TargetName, kind: ChoreKind, again: bool) {
         let chore = Chore {
             target,
             kind,
+            again,
             until: Instant::now() + RETRY_MAX,
         };
         self.shared.chores_pending.fetch_add(1, Ordering::Relaxed);

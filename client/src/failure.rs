@@ -6,7 +6,7 @@
 //! taken for an outage, because an outage may let calls through.
 
 use crate::Error;
-use crate::retry::Trouble;
+use crate::retry::{Left, Trouble};
 use crate::route::Hint;
 use std::error::Error as _;
 use std::time::Duration;
@@ -289,8 +289,23 @@ impl Failure {
                 ))
             }
             Failure::NoAnswer {
-                message, retry_in, ..
-            } => Ok((Trouble::NoAnswer { retry_in }, message)),
+                message,
+                may_have_happened,
+                retry_in,
+                silence,
+            } => {
+                let left = match silence {
+                    Silence::Hung => Left::Work,
+                    Silence::Session if may_have_happened => Left::Session,
+                    Silence::Node | Silence::Shard | Silence::Caller if may_have_happened => {
+                        Left::Work
+                    }
+                    Silence::Session | Silence::Node | Silence::Shard | Silence::Caller => {
+                        Left::Nothing
+                    }
+                };
+                Ok((Trouble::NoAnswer { retry_in, left }, message))
+            }
             Failure::Overloaded { retry_in } => {
                 Ok((Trouble::Overloaded { retry_in }, "overloaded".to_owned()))
             }

@@ -31,6 +31,8 @@ pub struct Guard {
     charged: BTreeMap<String, u64>,
     /// What is released when this is dropped; `None` when nothing is left to do.
     end: Option<End>,
+    /// True once a release was sent.
+    released: bool,
 }
 
 /// What the call goes out by.
@@ -180,6 +182,7 @@ impl Guard {
             right,
             charged,
             end,
+            released: false,
         }
     }
 
@@ -196,6 +199,7 @@ impl Guard {
             right: Right::Ungated { key },
             charged,
             end: None,
+            released: false,
         }
     }
 
@@ -321,6 +325,7 @@ impl Guard {
         }
         let aim = Aim::Target(self.target.clone());
         let until = Instant::now() + shared.options.answer_within;
+        self.released = true;
         match shared
             .deliver(&aim, request, shared.options.try_timeout, until)
             .await
@@ -355,7 +360,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(request) = self.release_request() {
-            self.owner.release_later(self.target.clone(), request);
+            let target = self.target.clone();
+            self.owner.release_later(target, request, self.released);
         }
     }
 }

@@ -34,6 +34,7 @@ mod answer;
 mod asking;
 mod background;
 mod breaker;
+mod budget;
 mod call;
 mod client;
 mod connections;

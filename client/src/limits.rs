@@ -31,6 +31,13 @@ pub const STALE_IN_A_ROW_MAX: u32 = 2;
 pub const BACKOFF_MAX: Duration = Duration::from_millis(200);
 /// First pause between two sends; doubles up to [`BACKOFF_MAX`].
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// Tries that earn one retry: retries add a tenth to what a slow shard has to bear.
+pub const TRIES_PER_RETRY: u32 = 10;
+/// Retries that a client may spend at one shard before it has earned any, so that a client with few calls
+/// repeats them as well: twice as many as one call spends until an outage of three seconds is known as one.
+pub const RETRY_RESERVE: u32 = 10;
+/// Retries that a client saves for one shard at most, so that a calm day does not pay for a storm.
+pub const RETRY_SAVED_MAX: u32 = 100;
 
 /// Shortest and longest `retry_in` of a deferral that the client decided itself.
 pub const LOCAL_RETRY_MIN: Duration = Duration::from_millis(100);
@@ -118,6 +125,7 @@ pub const UNGATED_AFTER_MAX: Duration = Duration::from_secs(3_600);
 const _: () = assert!(CLIENT_RETRY_MAX < RELEASED_MEMORY);
 const _: () = assert!(LOCAL_RETRY_MIN.as_micros() < LOCAL_RETRY_MAX.as_micros());
 const _: () = assert!(BACKOFF_MIN.as_micros() < BACKOFF_MAX.as_micros());
+const _: () = assert!(RETRY_RESERVE <= RETRY_SAVED_MAX);
 const _: () = assert!(PROBE_MIN.as_micros() < PROBE_MAX.as_micros());
 // Back to normal within five seconds: the connection is made anew, then two probes are answered.
 const _: () = assert!(PROBE_MAX.as_millis() * (PROBES_TO_CLOSE as u128 + 1) < 5_000);

@@ -18,6 +18,8 @@ pub(crate) enum Trouble {
     NoAnswer {
         /// How long the node asks us to wait.
         retry_in: Option<Duration>,
+        /// What the try left there.
+        left: Left,
     },
     /// A grant came after its reply window: the next ask undoes it and keeps the place.
     Late,
@@ -28,6 +30,18 @@ pub(crate) enum Trouble {
         /// How long it asks us to wait.
         retry_in: Option<Duration>,
     },
+}
+
+/// What a try without an answer left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing: it did not reach a node.
+    Nothing,
+    /// Nothing that counts: its session ended, and a node drops the asks of a session that is gone. The
+    /// one call that is told of it first, for all, has [`Left::Work`].
+    Session,
+    /// Perhaps work: it reached a node, or took a whole try.
+    Work,
 }
 
 /// What to do next.
@@ -57,6 +71,7 @@ pub(crate) struct Tally {
     hints_in_a_row: u32,
     late: u32,
     stale: u32,
+    moved: bool,
 }
 
 impl Tally {
@@ -69,6 +84,7 @@ impl Tally {
             hints_in_a_row: 0,
             late: 0,
             stale: 0,
+            moved: false,
         }
     }
 
@@ -83,7 +99,7 @@ impl Tally {
                 Duration::ZERO
             }
             Trouble::NotLeader { hinted: _ } => self.pause(None, dice),
-            Trouble::NoAnswer { retry_in } => self.pause(retry_in, dice),
+            Trouble::NoAnswer { retry_in, left: _ } => self.pause(retry_in, dice),
             Trouble::Late => {
                 self.late += 1;
                 if self.late == 1 {
@@ -113,6 +129,32 @@ impl Tally {
         }
         self.sends += 1;
         Next::Send(pause)
+    }
+
+    /// True if sending again after `trouble` costs a retry: if the try may have left work behind, so that a
+    /// slow node would have to do it twice.
+    ///
+    /// What costs none has bounds of its own. A node that does not lead did nothing, and hints are followed
+    /// three times; one that asks for a pause chose what it can take; a try that never left is backed off
+    /// from; a stale answer is followed twice. The calls of a session that ended move to the next one
+    /// together: the first of them pays, and so does each that it happens to again.
+    pub(crate) fn costs(&mut self, trouble: Trouble) -> bool {
+        match trouble {
+            Trouble::NotLeader { .. } | Trouble::Stale => false,
+            Trouble::NoAnswer {
+                retry_in: Some(_), ..
+            } => false,
+            Trouble::NoAnswer {
+                retry_in: None,
+                left,
+            } => match left {
+                Left::Nothing => false,
+                Left::Session => std::mem::replace(&mut self.moved, true),
+                Left::Work => true,
+            },
+            Trouble::Late => true,
+            Trouble::Overloaded { retry_in } => retry_in.is_none(),
+        }
     }
 
     /// See [`backoff`]; never shorter than the node asked for.
@@ -147,10 +189,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
     const HINT: Trouble = Trouble::NotLeader { hinted: true };
     const NO_HINT: Trouble = Trouble::NotLeader { hinted: false };
-    const SILENT: Trouble = Trouble::NoAnswer { retry_in: None };
+    const SILENT: Trouble = no_answer(None, Left::Work);
     const FULL: Trouble = Trouble::Overloaded {
         retry_in: Some(Duration::from_millis(70)),
     };
+
+    const fn no_answer(retry_in: Option<Duration>, left: Left) -> Trouble {
+        Trouble::NoAnswer { retry_in, left }
+    }
 
     fn ms(n: u64) -> Next {
         Next::Send(Duration::from_millis(n))
@@ -198,9 +244,7 @@ mod tests {
             "a node may ask for more",
             Purpose::Decision,
             &[(
-                Trouble::NoAnswer {
-                    retry_in: Some(Duration::from_millis(300)),
-                },
+                no_answer(Some(Duration::from_millis(300)), Left::Work),
                 ms(300),
             )],
         );
@@ -232,6 +276,30 @@ mod tests {
             Purpose::Delivery,
             &[(FULL, ms(70)), (FULL, ms(70))],
         );
+    }
+
+    #[test]
+    fn what_may_be_done_twice_costs_a_retry() {
+        let told = Some(Duration::from_millis(70));
+        let rows = [
+            ("a hint", HINT, false),
+            ("no hint", NO_HINT, false),
+            ("a whole try without an answer", SILENT, true),
+            ("no connection", no_answer(None, Left::Nothing), false),
+            ("no quorum", no_answer(told, Left::Nothing), false),
+            ("a pause asked for", no_answer(told, Left::Work), false),
+            ("a late grant", Trouble::Late, true),
+            ("a stale answer", Trouble::Stale, false),
+            ("no room, with a pause", FULL, false),
+            ("no room", Trouble::Overloaded { retry_in: None }, true),
+        ];
+        let mut tally = Tally::new(Purpose::Delivery);
+        for (claim, trouble, costs) in rows {
+            assert_eq!(tally.costs(trouble), costs, "{claim}");
+        }
+        let ended = no_answer(None, Left::Session);
+        assert!(!tally.costs(ended), "it moves with its session");
+        assert!(tally.costs(ended), "but not again and again");
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub(crate) trait Rpc: Clone + Send + Sync + 'static {
     /// True if an answer shows that the shard commits: only then is an outage over.
     const COMMITS: bool;
 
+    /// True if it gives capacity back, or charges what was used: it must not be lost for want of a retry
+    /// budget.
+    const MUST_ARRIVE: bool = false;
+
     /// Sends it once, as a call of its own.
     fn send(
         request: Request<Self>,
@@ -42,10 +46,12 @@ pub(crate) trait Rpc: Clone + Send + Sync + 'static {
 
 macro_rules! rpc {
     ($($client:ident . $method:ident ( $request:ident ) -> $answer:ident, commits $commits:literal
+        $(, must arrive $must_arrive:literal)?
         $(, in sessions $kind:ident, elsewhere $without:expr)?;)*) => {$(
         impl Rpc for v1::$request {
             type Answer = v1::$answer;
             const COMMITS: bool = $commits;
+            $(const MUST_ARRIVE: bool = $must_arrive;)?
 
             async fn send(
                 request: Request<Self>,
@@ -83,13 +89,13 @@ fn without_wake(ask: v1::AdmitRequest) -> v1::AdmitRequest {
 rpc! {
     AdmissionServiceClient.admit(AdmitRequest) -> AdmitResponse, commits true,
         in sessions Admit, elsewhere without_wake;
-    AdmissionServiceClient.release(ReleaseRequest) -> ReleaseResponse, commits true,
+    AdmissionServiceClient.release(ReleaseRequest) -> ReleaseResponse, commits true, must arrive true,
         in sessions Release, elsewhere std::convert::identity;
-    AdmissionServiceClient.cancel(CancelRequest) -> CancelResponse, commits true,
+    AdmissionServiceClient.cancel(CancelRequest) -> CancelResponse, commits true, must arrive true,
         in sessions Cancel, elsewhere std::convert::identity;
     AdmissionServiceClient.extend(ExtendRequest) -> ExtendResponse, commits true,
         in sessions Extend, elsewhere std::convert::identity;
-    AdmissionServiceClient.report(ReportRequest) -> ReportResponse, commits true;
+    AdmissionServiceClient.report(ReportRequest) -> ReportResponse, commits true, must arrive true;
     TargetsServiceClient.put_target(PutTargetRequest) -> PutTargetResponse, commits true;
     TargetsServiceClient.get_target(GetTargetRequest) -> GetTargetResponse, commits false;
     TargetsServiceClient.list_targets(ListTargetsRequest) -> ListTargetsResponse, commits false;

@@ -12,7 +12,7 @@ use crate::rpc::Rpc;
 use crate::stats::{Counters, Stats};
 use crate::ungated::Ungated;
 use crate::waits::Waits;
-use crate::zone::Zones;
+use crate::zone::{ZoneKey, Zones};
 use crate::{Error, Options};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -267,8 +267,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends a request to whom it is for until it is answered, `until` passes or it turns out to be
-    /// wrong. Only for requests that may be repeated.
+    /// Sends a request to whom it is for until it is answered, `until` passes, the retry budget is used up
+    /// or the request turns out to be wrong. Only for requests that may be repeated.
+    ///
+    /// What must arrive ([`Rpc::MUST_ARRIVE`]) is sent again without a budget too, but each time with twice
+    /// the patience: nothing is lost for it, a node that only got slow has time to answer, and there are a
+    /// dozen such sends at most.
     pub(crate) async fn deliver<R: Rpc>(
         &self,
         aim: &Aim,
@@ -276,17 +280,39 @@ impl Shared {
         try_timeout: Duration,
         until: Instant,
     ) -> Result<R::Answer, Undelivered> {
+        self.deliver_on(aim, message, try_timeout, until, false)
+            .await
+    }
+
+    /// As [`Shared::deliver`]; `again` if the request was sent before.
+    pub(crate) async fn deliver_on<R: Rpc>(
+        &self,
+        aim: &Aim,
+        message: R,
+        try_timeout: Duration,
+        until: Instant,
+        again: bool,
+    ) -> Result<R::Answer, Undelivered> {
         let mut tally = Tally::new(Purpose::Delivery);
-        let mut may_have_happened = false;
+        let mut may_have_happened = again;
+        let mut patience = try_timeout;
+        let mut tried = None;
+        if again && !self.zones.pays_retry(self.zone_of(aim)) {
+            patience = patience.saturating_mul(2);
+        }
         loop {
+            let zone = self.zone_of(aim);
+            if tried.replace(zone) != Some(zone) && !again {
+                self.zones.tries(zone);
+            }
             let remaining = until.saturating_duration_since(Instant::now());
-            let timeout = try_timeout.min(remaining);
+            let timeout = patience.min(remaining);
             let failure = match self.send_to(aim, message.clone(), timeout).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             may_have_happened |= failure.may_have_happened();
-            let (trouble, message) = match failure.into_trouble() {
+            let (trouble, mut message) = match failure.into_trouble() {
                 Ok(trouble) => trouble,
                 Err(error) => {
                     return Err(Undelivered {
@@ -296,7 +322,17 @@ impl Shared {
                 }
             };
             let remaining = until.saturating_duration_since(Instant::now());
-            match tally.after(trouble, remaining, self.dice.roll()) {
+            let mut next = tally.after(trouble, remaining, self.dice.roll());
+            if next != Next::Stop && tally.costs(trouble) && !self.zones.pays_retry(zone) {
+                if R::MUST_ARRIVE {
+                    patience = patience.saturating_mul(2);
+                } else {
+                    self.counters.retries_withheld.add(1);
+                    message += "; not sent again, the retry budget is used up";
+                    next = Next::Stop;
+                }
+            }
+            match next {
                 Next::Send(pause) => tokio::time::sleep(pause).await,
                 Next::Stop => {
                     let error = match trouble {
@@ -320,22 +356,30 @@ impl Shared {
         }
     }
 
+    /// The shard of whom a delivery is for, as far as it is known.
+    fn zone_of(&self, aim: &Aim) -> ZoneKey {
+        match aim {
+            Aim::Any => None,
+            Aim::Shard(shard) => Some(*shard),
+            Aim::Target(target) => self.shard_of(target),
+        }
+    }
+
     async fn send_to<R: Rpc>(
         &self,
         aim: &Aim,
         message: R,
         timeout: Duration,
     ) -> Result<R::Answer, Failure> {
-        let shard = match aim {
-            Aim::Any => None,
-            Aim::Shard(shard) => Some(*shard),
-            Aim::Target(target) => {
+        match aim {
+            Aim::Any | Aim::Shard(_) => {}
+            Aim::Target(_) => {
                 if self.shards().is_none() {
                     self.learn_routes(timeout).await?;
                 }
-                self.shard_of(target)
             }
-        };
+        }
+        let shard = self.zone_of(aim);
         let address = self.node_for(shard);
         self.send(shard, &address, message, timeout).await
     }
@@ -374,6 +418,7 @@ impl Shared {
             woken: counters.woken.get(),
             asks: counters.asks.get(),
             retries: counters.retries.get(),
+            retries_withheld: counters.retries_withheld.get(),
             late_answers: counters.late_answers.get(),
             stale_answers: counters.stale_answers.get(),
             ungated_open: counters.ungated_open.get(),

@@ -19,6 +19,10 @@ pub struct Stats {
     pub asks: u64,
     /// Sends repeated, of any kind.
     pub retries: u64,
+    /// Times that a call was not sent again because the shard's retry budget was used up (a tenth of the
+    /// tries, and [`crate::limits::RETRY_RESERVE`]): it became a deferral, an error, or was left to the mode.
+    /// Releases, cancels and reports are sent all the same, with twice the patience.
+    pub retries_withheld: u64,
     /// Grants not used because their answer came after the reply window, or this process stalled.
     pub late_answers: u64,
     /// Answers that a newer ask or attempt had made stale.
@@ -57,6 +61,7 @@ pub(crate) struct Counters {
     pub(crate) woken: Counter,
     pub(crate) asks: Counter,
     pub(crate) retries: Counter,
+    pub(crate) retries_withheld: Counter,
     pub(crate) late_answers: Counter,
     pub(crate) stale_answers: Counter,
     pub(crate) ungated_open: Counter,

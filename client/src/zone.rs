@@ -1,9 +1,10 @@
-//! The breakers of all shards, what is logged about them, and what the background has to do for each.
+//! The breakers and retry budgets of all shards, what is logged about them, and what the background has to do for each.
 //!
 //! A *zone* is a shard, or `None` for the cluster as a whole while its shards are not known.
 
 use crate::Mode;
 use crate::breaker::{Breaker, Ended, Verdict};
+use crate::budget::Budget;
 use crate::dice::Dice;
 use crate::limits::{LATE_WARNING_EVERY, PROBE_IDLE, PROBE_IDLE_SLOWDOWN, PROBE_MAX, PROBE_MIN};
 use crate::lock::lock;
@@ -35,6 +36,7 @@ pub(crate) struct Zones {
 
 struct Zone {
     breaker: Breaker,
+    budget: Budget,
     /// Set while asks are in vain.
     doubt: Option<Doubt>,
     /// The last ask that went unanswered, as a dry run: the probe.
@@ -66,6 +68,7 @@ impl Zone {
     fn new(now: Instant) -> Zone {
         Zone {
             breaker: Breaker::new(now),
+            budget: Budget::new(),
             doubt: None,
             probe: None,
             probe_at: now,
@@ -109,6 +112,16 @@ impl Zones {
     fn with<T>(&self, key: ZoneKey, act: impl FnOnce(&mut Zone) -> T) -> T {
         let mut zones = lock(&self.zones);
         act(zones.entry(key).or_insert_with(|| Zone::new(self.born_at)))
+    }
+
+    /// Something new is sent to the zone.
+    pub(crate) fn tries(&self, key: ZoneKey) {
+        self.with(key, |zone| zone.budget.earn());
+    }
+
+    /// True if the zone may be sent something again, which is then paid for.
+    pub(crate) fn pays_retry(&self, key: ZoneKey) -> bool {
+        self.with(key, |zone| zone.budget.spend())
     }
 
     /// A call wants the zone now.

@@ -78,6 +78,8 @@ pub(crate) struct World {
     pub(crate) turned_away: u64,
     /// Fails this many releases, cancels, extensions or reports after doing them.
     pub(crate) lose_answers: u32,
+    /// How long the answer to a release takes.
+    pub(crate) release_takes: Duration,
     pub(crate) report_status: ReportStatus,
     pub(crate) targets: BTreeMap<String, Target>,
     /// The grant an attempt holds, by attempt, with the number of the ask that got it.
@@ -158,6 +160,7 @@ impl Fake {
             reports: Vec::new(),
             turned_away: 0,
             lose_answers: 0,
+            release_takes: Duration::ZERO,
             report_status: ReportStatus::Charged,
             targets: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -420,7 +423,8 @@ impl AdmissionService for Node {
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<ReleaseResponse>, Status> {
-        self.deliver(|world| {
+        let takes = self.world().release_takes;
+        let answer = self.deliver(|world| {
             let release = request.into_inner();
             let again = world
                 .releases
@@ -435,7 +439,9 @@ impl AdmissionService for Node {
             ReleaseResponse {
                 status: status.into(),
             }
-        })
+        });
+        tokio::time::sleep(takes).await;
+        answer
     }
 
     async fn cancel(

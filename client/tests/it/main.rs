@@ -35,6 +35,7 @@ mod session {
         retries;
         routing;
         shared;
+        storm;
         streams;
         tcp;
         wakes;
@@ -54,6 +55,7 @@ mod unary {
         property;
         retries;
         routing;
+        storm;
         streams;
         tcp;
     }
