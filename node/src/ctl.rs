@@ -146,6 +146,11 @@ async fn answer(args: CtlArgs) -> Result<(String, Exit), CtlError> {
             drop(progress);
             return apply::rollback(&client, args, form).await;
         }
+    if let Command::Delete { name, yes: false } = &args.command
+        && !confirm::on_terminal(&format!("remove target {name:?}?"))
+    {
+        return Err(CtlError::Refused("nothing was removed".to_owned()));
+    }
         Command::Watch(args) => {
             drop(progress);
             return watch::run(&client, args, form).await;
@@ -159,10 +164,7 @@ async fn answer(args: CtlArgs) -> Result<(String, Exit), CtlError> {
             return Ok((show::targets(&list, form), exit));
         }
         Command::Target { name } => show::target(&client.get_target(&name).await?, form),
-        Command::Delete { name, yes } => {
-            if !yes && !confirm::on_terminal(&format!("remove target {name:?}?")) {
-                return Err(CtlError::Refused("nothing was removed".to_owned()));
-            }
+        Command::Delete { name, .. } => {
             client.delete_target(&name, None).await?;
             show::done(form, &format!("target {name:?} is removed"))
         }

@@ -33,3 +33,4 @@ pub mod signals;
 pub mod trace;
 pub mod traceparent;
 pub mod wakes;
+mod words;

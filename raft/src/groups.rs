@@ -8,6 +8,7 @@ use crate::log::{LogStore, Worker};
 use crate::peer::{Links, PeerHandler};
 use crate::start::{self, StartError};
 use crate::{Clock, Config, Failure, Identity, NodeId};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -104,7 +105,9 @@ impl Groups {
     pub async fn hand_over(&self, within: Duration) {
         self.inner.duty.stop();
         self.campaign(false);
-        if !self.give_leads_away(within).await {
+        // A node that is alone has nobody to hand over to: that is no failure.
+        let alone = self.inner.links.is_empty();
+        if !alone && !self.give_leads_away(within).await {
             tracing::warn!("not every lead was handed over in time");
         }
     }
@@ -136,9 +139,9 @@ impl Groups {
         self.campaign(!self.inner.duty.is_stopping());
     }
 
-    /// Peers that do not let this node in, because it came back without its data directory or was told
-    /// another cluster.
-    pub fn refused_by(&self) -> Vec<NodeId> {
+    /// Peers that do not let this node in, because it (or they) came back without its data directory or was told
+    /// another cluster; as it changes.
+    pub fn refused_by(&self) -> watch::Receiver<BTreeSet<NodeId>> {
         self.inner.links.refusing()
     }
 

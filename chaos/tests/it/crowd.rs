@@ -1,9 +1,7 @@
 //! Connections that want nothing keep nobody out, and cost a node nothing it needs.
 
-use crate::rig::{Rig, TARGET};
+use crate::rig::{Rig, TARGET, readiness};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use weir_chaos::cluster::{Cluster, Port};
 use weir_chaos::crowd::{Crowd, Manner, affordable};
@@ -46,29 +44,6 @@ async fn serve(client: &Client, id: &str, within: Duration) -> Duration {
 /// The same by a client of its own, with connections of its own.
 async fn serve_one(cluster: &Cluster, id: &str) -> Duration {
     serve(&cluster.client().unwrap(), id, SERVED_MAX).await
-}
-
-/// What a probe is told. One that comes together with a crowd may have to come again, as probes do.
-async fn readiness(address: &str) -> String {
-    let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    let ask = async || {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(request).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    };
-    let asking = async {
-        loop {
-            match ask().await {
-                Ok(answer) if !answer.is_empty() => return answer,
-                Ok(_) | Err(_) => sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    timeout(SERVED_MAX, asking)
-        .await
-        .expect("an answer in time")
 }
 
 #[tokio::test]

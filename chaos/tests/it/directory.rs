@@ -1,13 +1,13 @@
 //! A data directory belongs to one node of one cluster.
 
-use crate::rig::{Rig, TARGET, alone, program};
+use crate::rig::{Rig, TARGET, alone, program, readiness};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use weir_chaos::cluster::Cluster;
+use weir_chaos::cluster::{Cluster, Port};
 use weir_chaos::process::{Process, tail};
 use weir_client::{Answer, Call, Client, Mode, Options, Outcome};
 
@@ -168,6 +168,21 @@ async fn a_node_that_comes_back_without_its_directory_is_refused_by_those_who_me
     let status = rig.client.status().await.unwrap();
     let seen = status.nodes.iter().find(|node| node.node_id == wiped);
     assert!(!seen.unwrap().refused_by.is_empty(), "{seen:?}");
+    // Whoever routes traffic by readiness is told too, and not to turn away from the others.
+    let ready = async |id: u64| readiness(&rig.cluster.address_of(id, Port::Admin)).await;
+    let until = Instant::now() + MET_MAX;
+    while !ready(wiped).await.contains("refused by nodes 1, 2: ") {
+        assert!(Instant::now() < until, "{}", ready(wiped).await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!(ready(wiped).await.starts_with("HTTP/1.1 503"));
+    for other in [1, 2] {
+        assert!(ready(other).await.starts_with("HTTP/1.1 200"), "{other}");
+        let seen = status.nodes.iter().find(|node| node.node_id == other);
+        assert_eq!(seen.unwrap().refused_by, [0; 0], "{other}");
+        // Who turns away what the new one says is not the one that is refused.
+        assert!(!says(other, "a peer refuses this node"), "{other}");
+    }
     // The others go on ...
     let call = Call::new(TARGET, "acme", "interactive").cost("requests", 1);
     let guard = rig.client.admit_wait(&call).await.unwrap();

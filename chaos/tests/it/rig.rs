@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use weir_chaos::cluster::Cluster;
 use weir_chaos::fleet::{Fleet, Plan};
 use weir_chaos::history::{Costs, History};
@@ -22,6 +24,8 @@ pub(crate) const TARGET: &str = "payments/charge";
 pub(crate) const SHARDS: u32 = 4;
 /// How long a call may still ask after the load ended.
 const FINISH_MAX: Duration = Duration::from_secs(20);
+/// A probe has its answer within this, on a machine that is busy too.
+const PROBED_MAX: Duration = Duration::from_secs(3);
 /// Callers that say everything twice.
 const REPEATERS: u64 = 4;
 
@@ -290,4 +294,26 @@ fn list(found: &[weir_chaos::judge::Violation]) -> String {
         .iter()
         .map(|violation| format!("\n{violation}"))
         .collect()
+}
+/// What a probe is told. One that comes together with a crowd may have to come again, as probes do.
+pub(crate) async fn readiness(address: &str) -> String {
+    let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let ask = async || {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let asking = async {
+        loop {
+            match ask().await {
+                Ok(answer) if !answer.is_empty() => return answer,
+                Ok(_) | Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    timeout(PROBED_MAX, asking)
+        .await
+        .expect("an answer in time")
 }

@@ -1,6 +1,7 @@
 //! `drain` and `undrain`: a node without leads, for work on it.
 
 use super::{CtlError, Form, show};
+use crate::health::is_shut_out;
 use clap::Args;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
@@ -68,13 +69,17 @@ fn objection(status: &wire::StatusResponse, node: u64) -> Option<String> {
     if others().next().is_none() {
         return Some("there is no other node to lead".into());
     }
-    let weak = others().find(|other| !other.reachable || other.drained)?;
-    let state = if weak.reachable {
-        "is drained"
-    } else {
-        "does not answer"
+    let weakness = |other: &wire::NodeStatus| {
+        if !other.reachable {
+            Some("does not answer")
+        } else if is_shut_out(other.refused_by.len(), status.nodes.len()) {
+            Some("is refused by its peers")
+        } else {
+            other.drained.then_some("is drained")
+        }
     };
-    Some(format!("node {} {state}", weak.node_id))
+    let weak = others().find_map(|other| Some((other.node_id, weakness(other)?)));
+    weak.map(|(node, weakness)| format!("node {node} {weakness}"))
 }
 
 fn connect(address: &str) -> Result<ClusterServiceClient<Channel>, CtlError> {
@@ -127,5 +132,15 @@ mod tests {
             objection(&[(1, true, false), (2, true, true), (3, true, false)]).unwrap(),
             "node 2 is drained"
         );
+        let mut refused = status(&[(1, true, false), (2, true, false), (3, true, false)]);
+        refused.nodes[2].refused_by = vec![1, 2];
+        assert_eq!(
+            super::objection(&refused, 1).unwrap(),
+            "node 3 is refused by its peers"
+        );
+        // It refuses the others: they do without it.
+        refused.nodes[2].refused_by = Vec::new();
+        refused.nodes[1].refused_by = vec![3];
+        assert_eq!(super::objection(&refused, 1), None);
     }
 }

@@ -24,6 +24,7 @@ pub(super) use self::watch::watched;
 use super::Form;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
+use crate::words::named;
 use std::time::Duration;
 
 /// A table without lines: easy on the eye, and on `awk`.
@@ -46,6 +47,12 @@ fn lines(table: &Table) -> String {
 
 fn json_text(value: &Value) -> String {
     format!("{value:#}\n")
+/// What a list says that lacks the targets of some shards.
+fn incomplete(missing_shards: &[u32]) -> String {
+    let shards = named("shard", missing_shards);
+    format!("incomplete: no leader answers for {shards}\n")
+}
+
 }
 
 /// A sentence that says that something was done.

@@ -5,6 +5,7 @@ use crate::ctl::policy_file;
 use crate::exit::Exit;
 use crate::listen::BindError;
 use crate::signals;
+use crate::words::counted;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -134,8 +135,8 @@ fn command_name() -> String {
 /// What a newcomer sees.
 fn greeting(cluster: &Cluster, args: &DevArgs, weir: &str) -> String {
     let mut text = format!(
-        "\nWeir serves: {} nodes in this process, 3 shards.\n",
-        args.nodes
+        "\nWeir serves: {} in this process, 3 shards.\n",
+        counted(args.nodes, "node")
     );
     match (&args.data, cluster.temporary_dir()) {
         (Some(dir), _) => text += &format!("Data in {}, kept.\n", dir.display()),

@@ -4,6 +4,7 @@ use super::error::hint;
 use super::principal_of;
 use crate::limits::{DRAIN_LEADS_WITHIN, STATUS_WAIT};
 use crate::shards::Shards;
+use crate::words::named;
 use futures::future::join_all;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
@@ -41,7 +42,8 @@ impl ClusterApi {
                 .shards
                 .groups()
                 .refused_by()
-                .into_iter()
+                .borrow()
+                .iter()
                 .map(|node| node.0)
                 .collect(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -196,11 +198,9 @@ impl ClusterService for ClusterApi {
                 Ok(Response::new(wire::DrainResponse {}))
             }
             Err(kept) => {
-                let kept: Vec<String> = kept.iter().map(|shard| shard.0.to_string()).collect();
-                let message = format!(
-                    "no other node took over shards {}; the node is not drained",
-                    kept.join(", ")
-                );
+                let kept: Vec<u32> = kept.iter().map(|shard| shard.0).collect();
+                let kept = named("shard", &kept);
+                let message = format!("no other node took over {kept}; the node is not drained");
                 Err(WireError::new(Reason::NoQuorum, message).into())
             }
         }

@@ -3,6 +3,7 @@
 use crate::command::{file, weir};
 use crate::support::*;
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub(crate) struct Node {
     process: Child,
     channel: Channel,
     admin: String,
+    log: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -44,7 +46,9 @@ impl Node {
         let config = file(dir.path(), "weir.toml", &config);
         let mut command = weir(&["server", "--config", &config]);
         command.args(flags).envs(variables.iter().copied());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let log = dir.path().join("log");
+        command.stdout(Stdio::null());
+        command.stderr(std::fs::File::create(&log).unwrap());
         let process = command.spawn().unwrap();
         let address = format!("{host}:7400");
         let deadline = Instant::now() + PATIENCE;
@@ -68,6 +72,7 @@ impl Node {
             process,
             channel,
             admin: format!("http://{host}:7402/metrics"),
+            log,
             _dir: dir,
         }
     }
@@ -92,5 +97,9 @@ impl Node {
         let ended = timeout(PATIENCE, self.process.wait()).await.unwrap();
         assert!(ended.unwrap().success());
         assert!(begun.elapsed() < STOP_WITHIN, "{:?}", begun.elapsed());
+        // There is nobody to hand over to, so that nothing went wrong.
+        let log = std::fs::read_to_string(&self.log).unwrap();
+        assert!(log.contains("stopped"), "{log}");
+        assert!(!log.contains("handed over in time"), "{log}");
     }
 }

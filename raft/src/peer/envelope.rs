@@ -61,15 +61,17 @@ impl PeerIdentity {
         Ok(from)
     }
 
-    /// Refuses an answer that is not from `peer` to this node.
+    /// Refuses an answer that is not from `peer` to this node. Its code is none of those with which a peer
+    /// refuses: here this node is the one that does.
     pub(super) fn check_answer(&self, envelope: &Envelope, peer: NodeId) -> Result<(), Status> {
         let ours = *envelope.cluster_id == *self.cluster_id
             && envelope.from == peer.0
             && envelope.to == self.node.0;
         if !ours {
-            return Err(Status::failed_precondition("answer of another node"));
+            return Err(Status::aborted("answer of another node"));
         }
         self.recognise(peer, envelope)
+            .map_err(|status| Status::aborted(status.message()))
     }
 
     /// Refuses a peer that comes with another data directory than before.

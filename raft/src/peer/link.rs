@@ -6,9 +6,10 @@ use crate::limits::{
     PEER_KEEP_ALIVE_WITHIN, PEER_MESSAGE_BYTES, PEER_STREAM_WINDOW_BYTES,
 };
 use crate::{Connector, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use weir_proto::peer::v1::peer_service_client::PeerServiceClient;
@@ -21,6 +22,8 @@ pub(crate) struct Link {
     channel: Channel,
     /// How the peer answered last, see [`Manner`].
     manner: Arc<AtomicU8>,
+    /// Peers that refuse this node, of all links.
+    refusing: Arc<watch::Sender<BTreeSet<NodeId>>>,
 }
 
 /// How a peer answers. Every change is said once, not every failed call of every group.
@@ -54,6 +57,14 @@ impl Link {
             Manner::Silent => tracing::warn!(peer = %self.to, why, "a peer does not answer"),
             Manner::Refuses => tracing::error!(peer = %self.to, "a peer refuses this node: {why}"),
         }
+        self.refusing.send_if_modified(|refusing| {
+            // As it is by now: another call may have heard something else meanwhile.
+            if self.refuses() {
+                refusing.insert(self.to)
+            } else {
+                refusing.remove(&self.to)
+            }
+        });
     }
 
     fn refuses(&self) -> bool {
@@ -71,6 +82,7 @@ impl Link {
 #[derive(Clone)]
 pub(crate) struct Links {
     by_node: BTreeMap<NodeId, Link>,
+    refusing: Arc<watch::Sender<BTreeSet<NodeId>>>,
 }
 
 impl Links {
@@ -81,6 +93,7 @@ impl Links {
         connector: &Connector,
     ) -> Result<Self, tonic::transport::Error> {
         let mut by_node = BTreeMap::new();
+        let refusing = Arc::new(watch::Sender::default());
         for (&to, address) in peers {
             let channel = connector(endpoint(address)?);
             by_node.insert(
@@ -90,16 +103,21 @@ impl Links {
                     sender: sender.clone(),
                     channel,
                     manner: Arc::default(),
+                    refusing: Arc::clone(&refusing),
                 },
             );
         }
-        Ok(Self { by_node })
+        Ok(Self { by_node, refusing })
     }
 
-    /// Peers that do not let this node in.
-    pub(crate) fn refusing(&self) -> Vec<NodeId> {
-        let refusing = self.by_node.values().filter(|link| link.refuses());
-        refusing.map(|link| link.to).collect()
+    /// Peers that do not let this node in, as it changes.
+    pub(crate) fn refusing(&self) -> watch::Receiver<BTreeSet<NodeId>> {
+        self.refusing.subscribe()
+    }
+
+    /// True if this node is alone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_node.is_empty()
     }
 
     /// Whether all peers have addresses that can be dialled.

@@ -2,6 +2,7 @@
 
 use super::{json, json_text, lines, span, table};
 use crate::ctl::Form;
+use crate::words::{counted, named};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_proto::v1 as wire;
 
@@ -10,9 +11,11 @@ pub(in crate::ctl) fn status(status: &wire::StatusResponse, form: Form) -> Strin
     match form {
         Form::Json => json_text(&json::status(status)),
         Form::Table => {
-            let (id, nodes, shards) = (&status.cluster_id, status.nodes.len(), status.shards);
+            let nodes = counted(status.nodes.len(), "node");
+            let shards = counted(status.shards, "shard");
             format!(
-                "cluster {id}, {nodes} nodes, {shards} shards\n\n{}\n{}",
+                "cluster {}, {nodes}, {shards}\n\n{}\n{}",
+                status.cluster_id,
                 nodes_table(status),
                 shards_table(status)
             )
@@ -39,13 +42,13 @@ fn nodes_table(status: &wire::StatusResponse) -> String {
                 leads.to_string(),
             )
         } else {
-            ("no answer", "-", "-".into(), "-".into())
+            ("no answer".into(), "-", "-".into(), "-".into())
         };
         table.add_row([
             &id,
             &node.address,
             &node.peer_address,
-            state,
+            &state,
             version,
             &up,
             &leads,
@@ -54,11 +57,11 @@ fn nodes_table(status: &wire::StatusResponse) -> String {
     lines(&table)
 }
 
-fn node_state(node: &wire::NodeStatus) -> &'static str {
+fn node_state(node: &wire::NodeStatus) -> String {
     match (node.refused_by.is_empty(), node.drained) {
-        (false, _) => "refused",
-        (true, true) => "drained",
-        (true, false) => "up",
+        (false, _) => format!("refused by {}", named("node", &node.refused_by)),
+        (true, true) => "drained".to_owned(),
+        (true, false) => "up".to_owned(),
     }
 }
 

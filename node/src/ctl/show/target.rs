@@ -1,8 +1,9 @@
 //! Targets: policy and use.
 
-use super::{json, json_text, lines, span, table, units};
+use super::{incomplete, json, json_text, lines, span, table, units};
 use crate::ctl::Form;
 use crate::exit::Exit;
+use crate::words::counted;
 use weir_client::TargetList;
 use weir_proto::v1 as wire;
 
@@ -41,11 +42,7 @@ pub(in crate::ctl) fn targets(list: &TargetList, form: Form) -> String {
             }
             let mut text = lines(&table);
             if !list.missing_shards.is_empty() {
-                let shards: Vec<String> = list.missing_shards.iter().map(u32::to_string).collect();
-                text += &format!(
-                    "\nincomplete: no leader answers for shards {}\n",
-                    shards.join(", ")
-                );
+                text += &format!("\n{}", incomplete(&list.missing_shards));
             }
             text
         }
@@ -63,13 +60,13 @@ pub(in crate::ctl) fn target(target: &wire::Target, form: Form) -> String {
 fn text(target: &wire::Target) -> String {
     let policy = target.policy.clone().unwrap_or_default();
     let mut text = format!(
-        "target {}, version {}, shard {}\n{} waiting, {} grants, {} tenants{}\n\n",
+        "target {}, version {}, shard {}\n{} waiting, {}, {}{}\n\n",
         target.name,
         target.version,
         target.shard,
         target.waiting,
-        target.grants,
-        target.tenants,
+        counted(target.grants, "grant"),
+        counted(target.tenants, "tenant"),
         if target.held_for_us > 0 {
             format!(
                 ", held for {} after a Retry-After",

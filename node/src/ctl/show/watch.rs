@@ -1,6 +1,6 @@
 //! Targets at work.
 
-use super::{lines, table};
+use super::{incomplete, lines, table};
 use crate::ctl::Form;
 use crate::ctl::watch::{Row, Seen};
 use serde_json::{Value, json};
@@ -38,11 +38,7 @@ fn text(seen: &Seen) -> String {
     }
     let mut text = lines(&table);
     if !seen.missing_shards.is_empty() {
-        let shards: Vec<String> = seen.missing_shards.iter().map(u32::to_string).collect();
-        text += &format!(
-            "incomplete: no leader answers for shards {}\n",
-            shards.join(", ")
-        );
+        text += &incomplete(&seen.missing_shards);
     }
     text
 }
