@@ -52,6 +52,6 @@ pub use shard::{ShardId, pool_of, shard_of};
 pub use state::State;
 pub use time::{Micros, Stamp};
 pub use view::{
-    Explanation, LimitAhead, LimitUse, PolicyVersion, PriorityAhead, PriorityUse, Settlement,
-    TargetView,
+    Explanation, Holds, KnownAdmission, LimitAhead, LimitUse, PolicyVersion, PriorityAhead,
+    PriorityUse, Settlement, TargetView,
 };

@@ -1,8 +1,8 @@
 //! What an operator may see of a target.
 
 use crate::{
-    AdmitOutcome, DimensionName, LimitName, Micros, Policy, Principal, PriorityName, TargetName,
-    TenantName,
+    AdmitOutcome, DimensionName, GrantId, LimitName, Micros, Policy, Principal, PriorityName,
+    TargetName, TenantName,
 };
 
 /// A target's policy and use at one moment. Counts of tenants, grants and tickets may include what ended by
@@ -81,12 +81,40 @@ pub struct Explanation {
     pub outcome: AdmitOutcome,
     /// True if the admission waits in line already; otherwise it is looked at as a new one.
     pub waits: bool,
+    /// What is remembered of the admission; `None` if nothing is.
+    pub known: Option<KnownAdmission>,
     /// Everything is held this long after a Retry-After.
     pub held_for: Micros,
     /// Each limit, in the policy's order.
     pub limits: Vec<LimitAhead>,
     /// Each priority, in the policy's order.
     pub priorities: Vec<PriorityAhead>,
+}
+
+/// What is remembered of an admission: enough to give it up by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownAdmission {
+    /// Its newest attempt.
+    pub attempt: u64,
+    /// The highest ask of that attempt.
+    pub ask: u32,
+    /// What it holds.
+    pub holds: Holds,
+}
+
+/// What an admission holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Nothing: it was given up or rejected.
+    Nothing,
+    /// A place in line.
+    Place,
+    /// A grant that was neither released nor expired.
+    Grant(GrantId),
+    /// Nothing any more: its grant was released, given back or expired.
+    EndedGrant(GrantId),
+    /// A charge: its client let it through ungated and reported it.
+    Charge,
 }
 
 /// What one limit has to say to an ask.

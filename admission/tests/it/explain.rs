@@ -4,7 +4,8 @@ use crate::make::{amounts, limit, policy, principal, priority, put, target, tena
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_admission::{
-    Admit, AdmitOutcome, Headroom, Kind, Limit, Operation, Outcome, Policy, Stamp, State,
+    Admit, AdmitOutcome, Headroom, Holds, Kind, Limit, Operation, Outcome, Policy, Principal,
+    Refusal, Stamp, State,
 };
 
 fn two_limits() -> Policy {
@@ -86,6 +87,23 @@ fn check(state: &mut State, index: u64, now: u64, ask: &Admit) -> Result<(), Tes
     Ok(())
 }
 
+/// What was just asked is remembered, for whoever asked it.
+fn check_known(state: &State, asked: &Admit, waits: bool) -> Result<(), TestCaseError> {
+    let known = state.explain(asked).unwrap().known;
+    let Some(known) = known else {
+        return Err(TestCaseError::fail("nothing is known"));
+    };
+    prop_assert_eq!((known.attempt, known.ask), (asked.attempt, asked.ask));
+    prop_assert_eq!(matches!(known.holds, Holds::Place), waits);
+    prop_assert!(waits || matches!(known.holds, Holds::Grant(_)));
+    let stranger = Admit {
+        principal: Principal::new("mallory").unwrap(),
+        ..asked.clone()
+    };
+    prop_assert_eq!(state.explain(&stranger), Err(Refusal::NotOwner));
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -105,6 +123,7 @@ proptest! {
             if waits {
                 check(&mut state, index + 3, now, &new)?;
             }
+            check_known(&state, &new, waits)?;
             index += 3;
         }
     }

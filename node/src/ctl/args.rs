@@ -78,11 +78,12 @@ pub(super) struct CancelArgs {
     /// Name of the logical call.
     #[arg(long)]
     pub(super) id: String,
-    /// Its attempt, as the answer to its ask told it.
+    /// Its attempt, as the answer to its ask or `explain --id` told it; without it the newest one, as it stands
+    /// now: should its caller ask again meanwhile, nothing is given up.
     #[arg(long)]
-    pub(super) attempt: u64,
+    pub(super) attempt: Option<u64>,
     /// Number of its last ask.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, requires = "attempt")]
     pub(super) ask: u32,
 }
 
@@ -90,7 +91,8 @@ pub(super) struct CancelArgs {
 pub(super) struct ExplainArgs {
     #[command(flatten)]
     pub(super) call: CallArgs,
-    /// Name of a logical call that waits; without it a new call is looked at.
+    /// Name of a logical call, to look at its place and at what is remembered of it; without it a new call is
+    /// looked at.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) id: String,
 }

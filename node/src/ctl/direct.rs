@@ -5,6 +5,8 @@ use super::args::{AdmitArgs, CallArgs, CancelArgs, ExplainArgs, ReleaseArgs};
 use super::{CtlError, Form, show};
 use crate::exit::Exit;
 use std::time::Duration;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 use weir_admission::{TargetName, shard_of};
@@ -117,12 +119,16 @@ pub(super) async fn cancel(
     args: CancelArgs,
     form: Form,
 ) -> Result<(String, Exit), CtlError> {
+    let (attempt, ask) = match args.attempt {
+        Some(attempt) => (attempt, args.ask),
+        None => newest_ask(client, &args).await?,
+    };
     let request = wire::CancelRequest {
         target: args.target,
         tenant: args.tenant,
         admission_id: args.id,
-        attempt: args.attempt,
-        ask: args.ask,
+        attempt,
+        ask,
     };
     let answer = at_leader(client, &request.target, |mut leader| {
         let request = request.clone();
@@ -154,6 +160,32 @@ pub(super) async fn explain(
     };
     let answer = client.explain(request.clone()).await?;
     Ok(show::explained(&request, &answer, form))
+}
+
+/// The newest attempt of a call and its last ask. Whoever cancels with them undoes no more than what was seen:
+/// a newer ask or attempt makes them stale.
+async fn newest_ask(client: &Client, args: &CancelArgs) -> Result<(u64, u32), CtlError> {
+    let target = client.get_target(&args.target).await?;
+    let policy = target.policy.unwrap_or_default();
+    let (Some(limit), Some(priority)) = (policy.limits.first(), policy.priorities.last()) else {
+        return Err(CtlError::usage("--attempt is missing"));
+    };
+    // What the call costs does not matter: only what is remembered of it is asked for.
+    let request = wire::ExplainRequest {
+        target: args.target.clone(),
+        tenant: args.tenant.clone(),
+        priority: priority.name.clone(),
+        cost: [(limit.dimension.clone(), 1)].into(),
+        admission_id: args.id.clone(),
+        ..wire::ExplainRequest::default()
+    };
+    let known = client.explain(request).await?.known;
+    let known = known.map(|known| (known.attempt, known.ask));
+    known.ok_or_else(|| {
+        let (id, tenant, target) = (&args.id, &args.tenant, &args.target);
+        let unknown = format!("no call {id:?} of tenant {tenant:?} is remembered at {target:?}");
+        CtlError::Refused(unknown)
+    })
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -192,15 +224,12 @@ where
             None => leader_address(client, &name).await?,
         };
         let error = match address {
-            Some(address) => match connect(&address).await? {
-                Some(leader) => match call(leader).await {
+            Some(address) => match connect(&address).await {
+                Ok(leader) => match call(leader).await {
                     Ok(response) => return Ok(response.into_inner()),
                     Err(status) => judged(status, &address),
                 },
-                None => CtlError::Wire(WireError::new(
-                    Reason::NoQuorum,
-                    format!("the leader at {address} cannot be reached"),
-                )),
+                Err(error) => error,
             },
             None => CtlError::Wire(WireError::not_leader(None)),
         };
@@ -259,14 +288,28 @@ async fn leader_address(client: &Client, target: &TargetName) -> Result<Option<S
     Ok(node.map(|node| node.address))
 }
 
-/// `None` if nobody is there: nothing was said to it.
-async fn connect(address: &str) -> Result<Option<AdmissionServiceClient<Channel>>, CtlError> {
+/// An error means that nobody is there: nothing was said to it.
+async fn connect(address: &str) -> Result<AdmissionServiceClient<Channel>, CtlError> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(CtlError::usage)?
         .connect_timeout(ANSWER_WITHIN)
         .timeout(ANSWER_WITHIN);
-    let channel = endpoint.connect().await;
-    Ok(channel.ok().map(AdmissionServiceClient::new))
+    match endpoint.connect().await {
+        Ok(channel) => Ok(AdmissionServiceClient::new(channel)),
+        Err(_) => Err(not_there(address).await),
+    }
+}
+
+/// The members' names need not mean anything on the operator's machine, which no failover mends.
+async fn not_there(address: &str) -> CtlError {
+    let resolved = timeout(ANSWER_WITHIN, lookup_host(address)).await;
+    let message = match resolved {
+        Ok(Err(error)) => {
+            format!("the leader's address {address} cannot be resolved on this machine: {error}")
+        }
+        Ok(Ok(_)) | Err(_) => format!("the leader at {address} cannot be reached"),
+    };
+    CtlError::Wire(WireError::new(Reason::NoQuorum, message))
 }
 
 /// What a failed call says. Without a word of the node it may have happened.
@@ -283,4 +326,28 @@ fn judged(status: Status, address: &str) -> CtlError {
         status.message()
     );
     CtlError::Wire(WireError::new(Reason::OutcomeUnknown, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of an address where nobody answers.
+    async fn said(address: &str) -> String {
+        let error = connect(address).await.err().unwrap();
+        let CtlError::Wire(wire) = &error else {
+            panic!("{error:?}")
+        };
+        assert!(moves_on(wire.reason), "it may come back: {wire:?}");
+        wire.message.clone()
+    }
+
+    #[tokio::test]
+    async fn a_name_that_means_nothing_is_no_node_that_is_down() {
+        let unknown = said("weir-node.invalid:7400").await;
+        assert!(unknown.contains("cannot be resolved"), "{unknown}");
+        // Nobody listens there.
+        let down = said("127.0.0.1:1").await;
+        assert!(down.contains("cannot be reached"), "{down}");
+    }
 }

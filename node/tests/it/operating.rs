@@ -153,6 +153,14 @@ async fn a_full_target_is_explained_watched_and_freed() {
     assert_eq!(code, 1);
 
     let cancel = [
+    let known = &own["known"];
+    assert_eq!(
+        (&known["attempt"], &known["ask"], &known["holds"]),
+        (&"8".into(), &1.into(), &"place".into())
+    );
+    let first = ["explain", "demo/chat", "--id", "first"];
+    let first = ctl_json(&cluster, &first).await;
+    assert_eq!(first["known"]["holds"], "grant", "{first}");
         "cancel",
         "demo/chat",
         "--id",
@@ -172,6 +180,13 @@ async fn a_full_target_is_explained_watched_and_freed() {
 /// Shards that a node leads, once every node agrees on all leaders.
 async fn led_by(cluster: &Cluster, node: NodeId) -> BTreeSet<u32> {
     let deadline = Instant::now() + PATIENCE;
+    // Without an attempt it is the newest one, with whatever it holds.
+    let newest = ["cancel", "demo/chat", "--id", "first"];
+    let status = ctl_json(&cluster, &newest).await["status"].clone();
+    assert_eq!(status, "grant_refunded");
+    let (code, _, stderr) = ctl(&cluster, &["cancel", "demo/chat", "--id", "never"]).await;
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("no call \"never\""), "{stderr}");
     loop {
         let leaders: Option<Vec<NodeId>> = (0..3)
             .map(|shard| cluster.leader_of(ShardId(shard)))

@@ -1,9 +1,12 @@
 //! Explanations.
 
-use super::{Caller, Violations, admit};
+use super::{Caller, Violations, admit, grant};
 use crate::error::WireError;
 use crate::v1;
-use weir_admission::{Admit, Explanation, LimitAhead, Outcome, PriorityAhead, ShardId, TargetName};
+use weir_admission::{
+    Admit, Explanation, Holds, KnownAdmission, LimitAhead, Outcome, PriorityAhead, ShardId,
+    TargetName,
+};
 
 /// Reads the ask that is to be explained, as a dry run. `new_id` names a call that is looked at as a new
 /// one.
@@ -43,6 +46,7 @@ pub fn answer(
 ) -> Result<v1::ExplainResponse, WireError> {
     Ok(v1::ExplainResponse {
         waits: explanation.waits,
+        known: explanation.known.map(|known| write_known(known, shard)),
         held_for_us: explanation.held_for,
         limits: explanation.limits.iter().map(write_limit).collect(),
         priorities: explanation.priorities.iter().map(write_priority).collect(),
@@ -57,6 +61,22 @@ pub fn answer(
 /// The error of an ask that cannot be explained.
 pub fn refused(refusal: weir_admission::Refusal, target: &TargetName) -> WireError {
     super::outcome::error(Outcome::Refused(refusal), target, "cost")
+}
+
+fn write_known(known: KnownAdmission, shard: ShardId) -> v1::KnownCall {
+    let (holds, grant) = match known.holds {
+        Holds::Nothing => (v1::Holding::Nothing, None),
+        Holds::Place => (v1::Holding::Place, None),
+        Holds::Grant(id) => (v1::Holding::Grant, Some(id)),
+        Holds::EndedGrant(id) => (v1::Holding::EndedGrant, Some(id)),
+        Holds::Charge => (v1::Holding::Charge, None),
+    };
+    v1::KnownCall {
+        attempt: known.attempt,
+        ask: known.ask,
+        holds: holds.into(),
+        grant: grant.map(|id| grant::write(id, shard)),
+    }
 }
 
 fn write_limit(limit: &LimitAhead) -> v1::LimitAhead {

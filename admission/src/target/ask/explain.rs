@@ -1,9 +1,9 @@
 //! Why an ask would be answered as it would be.
 
-use super::{Ask, Charge, Target};
+use super::{Ask, Charge, GrantRecord, Place, Target};
 use crate::meter::Meter;
 use crate::order::Sums;
-use crate::{Explanation, LimitAhead, PriorityAhead};
+use crate::{Explanation, Holds, KnownAdmission, LimitAhead, PriorityAhead};
 
 impl Target {
     /// Answers as a dry run would, and tells what stands before the ask. Changes nothing.
@@ -22,6 +22,7 @@ impl Target {
         Explanation {
             outcome: self.ask_dry(now, ask),
             waits,
+            known: self.known(ask),
             held_for: self.held_until.saturating_sub(now),
             limits,
             priorities: priorities
@@ -33,6 +34,24 @@ impl Target {
                 })
                 .collect(),
         }
+    }
+
+    /// What is remembered of the ask's admission. Only its owner gets as far as this.
+    fn known(&self, ask: &Ask<'_>) -> Option<KnownAdmission> {
+        let admission = self.admissions.get(ask.key)?;
+        Some(KnownAdmission {
+            attempt: admission.attempt,
+            ask: admission.ask,
+            holds: match admission.place {
+                Place::Nothing => Holds::Nothing,
+                Place::Waiting(_) => Holds::Place,
+                Place::Granted(id) => match self.grants.get(&id) {
+                    Some(GrantRecord::Live(_)) => Holds::Grant(id),
+                    Some(GrantRecord::Ended { .. }) | None => Holds::EndedGrant(id),
+                },
+                Place::Reported => Holds::Charge,
+            },
+        })
     }
 
     /// Each limit alone, as [`Target::earliest`] asks it.

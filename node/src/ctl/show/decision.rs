@@ -7,7 +7,7 @@ use weir_proto::v1 as wire;
 use weir_proto::v1::admit_response::Decision;
 
 /// A grant as `release` takes it.
-fn grant_text(grant: &wire::Grant) -> String {
+pub(super) fn grant_text(grant: &wire::Grant) -> String {
     format!("{}:{}:{}", grant.shard, grant.index, grant.offset)
 }
 
@@ -72,10 +72,16 @@ fn text(request: &wire::AdmitRequest, answer: &wire::AdmitResponse) -> String {
         }
         Some(Decision::Rejected(rejected)) => {
             lines.push(format!("rejected     {}", rejected.message));
+            if rejected.reason() == wire::RejectReason::Deadline {
+                lines.push(format!("earliest in  {}", span(rejected.earliest_in_us)));
+            }
         }
         None => lines.push("no decision: the cluster is newer than this program".into()),
     }
-    lines.push(format!("policy       version {}", answer.policy_version));
+    // Not every rejection is the policy's doing.
+    if answer.policy_version > 0 {
+        lines.push(format!("policy       version {}", answer.policy_version));
+    }
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Why a call would be answered as it would be.
 
-use super::{json_text, lines, span, table};
+use super::decision::grant_text;
+use super::{json_text, lines, span, table, word};
 use crate::ctl::Form;
 use serde_json::{Value, json};
 use weir_proto::v1 as wire;
@@ -37,6 +38,9 @@ fn text(request: &wire::ExplainRequest, answer: &wire::ExplainResponse) -> Strin
             request.priority, request.tenant
         ),
     ));
+    if let Some(known) = &answer.known {
+        rows.push(("call", known_text(known)));
+    }
     if version > 0 {
         rows.push(("policy", format!("version {version}")));
     }
@@ -49,6 +53,19 @@ fn text(request: &wire::ExplainRequest, answer: &wire::ExplainResponse) -> Strin
     text.push('\n');
     text += &priorities_table(answer);
     text
+}
+
+fn known_text(known: &wire::KnownCall) -> String {
+    let grant = known.grant.as_ref().map(grant_text).unwrap_or_default();
+    let holds = match known.holds() {
+        wire::Holding::Nothing => "holds nothing".to_owned(),
+        wire::Holding::Place => "holds a place".to_owned(),
+        wire::Holding::Grant => format!("holds grant {grant}"),
+        wire::Holding::EndedGrant => format!("held grant {grant}, which ended"),
+        wire::Holding::Charge => "was let through ungated and is charged".to_owned(),
+        wire::Holding::Unspecified => "the cluster does not say what it holds".to_owned(),
+    };
+    format!("--attempt {} --ask {}, {holds}", known.attempt, known.ask)
 }
 
 fn sentence(decision: Option<&Decision>) -> String {
@@ -127,12 +144,21 @@ fn json_of(request: &wire::ExplainRequest, answer: &wire::ExplainResponse) -> Va
     let decision = answer.answer.as_ref();
     let version = decision.map_or(0, |decision| decision.policy_version);
     let decision = decision.and_then(|decision| decision.decision.as_ref());
-    let (word, earliest_in_us, message) = match decision {
+    let (answered, earliest_in_us, message) = match decision {
         Some(Decision::Admitted(admitted)) => ("admitted", Some(admitted.start_in_us), None),
         Some(Decision::Deferred(deferred)) => ("deferred", Some(deferred.earliest_in_us), None),
         Some(Decision::Rejected(rejected)) => ("rejected", None, Some(&rejected.message)),
         None => ("unknown", None, None),
     };
+    let known = answer.known.as_ref().map(|known| {
+        json!({
+            // Programs whose numbers are doubles would round it.
+            "attempt": known.attempt.to_string(),
+            "ask": known.ask,
+            "holds": word(known.holds().as_str_name(), "HOLDING_"),
+            "grant": known.grant.as_ref().map(grant_text),
+        })
+    });
     let limits = answer.limits.iter().map(|limit| {
         json!({
             "name": limit.name,
@@ -156,11 +182,12 @@ fn json_of(request: &wire::ExplainRequest, answer: &wire::ExplainResponse) -> Va
         "target": request.target,
         "tenant": request.tenant,
         "priority": request.priority,
-        "decision": word,
+        "decision": answered,
         "earliest_in_us": earliest_in_us,
         "message": message,
         "limit": binding_limit(decision),
         "waits": answer.waits,
+        "known": known,
         "held_for_us": answer.held_for_us,
         "policy_version": version,
         "limits": limits.collect::<Vec<_>>(),

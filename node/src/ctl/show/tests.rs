@@ -198,11 +198,7 @@ fn decisions_tell_what_to_do_next() {
     let admitted = answer(Decision::Admitted(wire::Admitted {
         start_in_us: 12_345,
         reply_window_us: 100_000,
-        grant: Some(wire::Grant {
-            shard: 2,
-            index: 120,
-            offset: 3,
-        }),
+        grant: Some(a_grant()),
         charged: [("tokens".to_owned(), 500), ("requests".to_owned(), 1)].into(),
     }));
     check_both("admitted", |form| decision(&request(), &admitted, form));
@@ -226,6 +222,46 @@ fn decisions_tell_what_to_do_next() {
     }));
     check_both("rejected", |form| decision(&request(), &rejected, form));
 }
+    let late = wire::AdmitResponse {
+        decision: Some(Decision::Rejected(wire::Rejected {
+            reason: wire::RejectReason::Deadline.into(),
+            message: "the earliest start is after the deadline".into(),
+            earliest_in_us: 12_300_000,
+            ..wire::Rejected::default()
+        })),
+        policy_version: 0,
+    };
+    check_both("too-late", |form| decision(&request(), &late, form));
+}
+
+#[test]
+fn the_history_tells_steps_and_who_is_missing() {
+    let point = |minute: u64, tenant: &str, corrected| wire::HistoryPoint {
+        start_unix_s: 1_796_046_300 + 60 * minute,
+        tenant: tenant.into(),
+        admitted: 12,
+        deferred: 3,
+        rejected: 1,
+        throttled: 2,
+        ungated: 4,
+        charged: [("requests".to_owned(), 12), ("tokens".to_owned(), 9_000)].into(),
+        corrected: [("tokens".to_owned(), corrected)].into(),
+        ..wire::HistoryPoint::default()
+    };
+    let range = Range {
+        target: "openai/gpt-5".into(),
+        from_s: 1_796_046_300,
+        to_s: 1_796_046_420,
+        step_s: 60,
+        by: Some(By::Tenant),
+    };
+    let told = weir_client::History {
+        points: vec![point(0, "acme", -500), point(1, "(other)", -10_000)],
+        oldest_unix_s: 1_796_046_360,
+        missing_nodes: vec![2],
+        troubled_nodes: vec![(3, "the disk is full".into())],
+    };
+    check_both("history", |form| history(&range, &told, form));
 
 #[test]
 fn releases_tell_what_became_of_the_grant() {
@@ -319,6 +355,23 @@ fn versions_tell_who_changed_what() {
 
 #[test]
 fn explanations_tell_what_binds_and_who_is_ahead() {
+fn known(holds: wire::Holding, grant: Option<wire::Grant>) -> wire::KnownCall {
+    wire::KnownCall {
+        attempt: u64::MAX,
+        ask: 2,
+        holds: holds.into(),
+        grant,
+    }
+}
+
+fn a_grant() -> wire::Grant {
+    wire::Grant {
+        shard: 2,
+        index: 120,
+        offset: 3,
+    }
+}
+
     let limit = |name: &str, dimension: &str, used, cap, ahead, earliest_in_us| wire::LimitAhead {
         name: name.into(),
         dimension: dimension.into(),
@@ -340,12 +393,13 @@ fn explanations_tell_what_binds_and_who_is_ahead() {
         priority: "batch".into(),
         ..wire::ExplainRequest::default()
     };
-    let explained_as = |name: &str, decision, waits, held_for_us| {
+    let explained_as = |name: &str, decision, waits, held_for_us, known| {
         let answer = wire::ExplainResponse {
             answer: Some(answer(decision)),
             waits,
             held_for_us,
             limits: vec![
+            known,
                 limit("rpm", "requests", 600, 600, 17, 12_300_000),
                 limit("daily", "tokens", 1_200_000, 400_000_000, 8_500, 0),
             ],
@@ -365,13 +419,16 @@ fn explanations_tell_what_binds_and_who_is_ahead() {
             place_until_us: 22_000_000,
         })
     };
-    explained_as("explain-deferred", deferred("rpm"), true, 0);
-    explained_as("explain-held", deferred(""), false, 12_300_000);
+    let place = Some(known(wire::Holding::Place, None));
+    explained_as("explain-deferred", deferred("rpm"), true, 0, place);
+    explained_as("explain-held", deferred(""), false, 12_300_000, None);
     let admitted = wire::Admitted {
         start_in_us: 5_000,
         ..wire::Admitted::default()
     };
-    explained_as("explain-admitted", Decision::Admitted(admitted), false, 0);
+    let granted = Some(known(wire::Holding::Grant, Some(a_grant())));
+    let admitted = Decision::Admitted(admitted);
+    explained_as("explain-admitted", admitted, false, 0, granted);
     let rejected = wire::Rejected {
         reason: wire::RejectReason::NeverFits.into(),
         limit: "rpm".into(),
@@ -380,7 +437,9 @@ fn explanations_tell_what_binds_and_who_is_ahead() {
         cost: 700,
         earliest_in_us: 0,
     };
-    explained_as("explain-rejected", Decision::Rejected(rejected), false, 0);
+    let nothing = Some(known(wire::Holding::Nothing, None));
+    let rejected = Decision::Rejected(rejected);
+    explained_as("explain-rejected", rejected, false, 0, nothing);
 }
 
 #[test]
