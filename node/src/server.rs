@@ -45,6 +45,7 @@ use weir_proto::v1::history_service_server::HistoryServiceServer;
 use weir_proto::v1::session_service_server::SessionServiceServer;
 use weir_proto::v1::targets_service_server::TargetsServiceServer;
 use weir_raft::{Clock, Connector, Failure, Groups, StartError, peer_server};
+
 /// What a node needs from the world.
 pub struct Parts<C, P> {
     /// What the node is told.
@@ -140,17 +141,17 @@ impl Server {
             wakes.clone(),
             closing.clone(),
         );
+        let admission = Admission::new(shards.clone(), metrics.clone(), wakes.clone());
         let routes = client_routes(
             health_service,
             &shards,
-            &metrics,
+            admission,
             sessions,
             parts.connector,
             history.clone(),
         );
-        let door = |port| (metrics.door(port), cut.clone());
-        let (client_door, client_cut) = door("client");
-        let client = Incoming::new(parts.client, parts.connections_max, client_door, client_cut);
+        let door = metrics.door("client");
+        let client = Incoming::new(parts.client, parts.connections_max, door, cut.clone());
         let client = spawn(serve(
             client_server(),
             routes,
@@ -158,8 +159,8 @@ impl Server {
             client,
             closing.clone(),
         ));
-        let (peer_door, peer_cut) = door("peer");
-        let peer = Incoming::new(parts.peer, PEER_CONNECTIONS_MAX, peer_door, peer_cut);
+        let door = metrics.door("peer");
+        let peer = Incoming::new(parts.peer, PEER_CONNECTIONS_MAX, door, cut.clone());
         let peer = spawn(serve(
             peer_server(),
             groups.peer_service(),
@@ -307,13 +308,13 @@ async fn serve_admin(
 fn client_routes(
     health: HealthServer<impl tonic_health::pb::health_server::Health>,
     shards: &Shards,
-    metrics: &Metrics,
+    admission: Admission,
     sessions: Sessions,
     connector: Connector,
     history: History,
 ) -> Routes {
-    let admission = AdmissionServiceServer::new(Admission::new(shards.clone(), metrics.clone()))
-        .max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+    let admission =
+        AdmissionServiceServer::new(admission).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
     let sessions = SessionServiceServer::new(sessions).max_decoding_message_size(FRAME_BYTES_MAX);
     let targets = TargetsServiceServer::new(Targets::new(shards.clone()))
         .max_decoding_message_size(POLICY_MESSAGE_BYTES_MAX)

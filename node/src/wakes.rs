@@ -18,7 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use weir_admission::{AskName, Operation, ShardId, TargetName};
+use weir_admission::{
+    Admit, AdmitOutcome, AskName, CancelOutcome, Operation, Outcome, Rejected, ShardId, TargetName,
+    TenantName,
+};
 
 /// The waiting line of one target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +39,61 @@ pub struct Seat {
     pub line: Line,
     /// Number of the ticket.
     pub ticket: u64,
+}
+
+/// An admission, whoever asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    target: TargetName,
+    tenant: TenantName,
+    admission_id: Box<[u8]>,
+}
+
+impl Name {
+    fn of(ask: &AskName) -> Name {
+        Name {
+            target: ask.target.clone(),
+            tenant: ask.tenant.clone(),
+            admission_id: ask.admission_id.clone(),
+        }
+    }
+}
+
+/// The name of an ask.
+pub(crate) fn name_of(admit: &Admit) -> AskName {
+    AskName {
+        target: admit.target.clone(),
+        tenant: admit.tenant.clone(),
+        principal: admit.principal.clone(),
+        admission_id: admit.admission_id.clone(),
+        attempt: admit.attempt,
+        ask: admit.ask,
+    }
+}
+
+/// True if the one who waits for the admission of an ask or a cancel waits for nothing after this outcome: its
+/// place was granted, given up or taken over.
+fn ends_wait(waits: &AskName, ask: &AskName, outcome: &Outcome) -> bool {
+    match outcome {
+        // The same ask once more changes nothing.
+        Outcome::Admit(AdmitOutcome::Deferred(_)) => {
+            (waits.attempt, waits.ask) != (ask.attempt, ask.ask)
+        }
+        Outcome::Admit(AdmitOutcome::Admitted(_))
+        | Outcome::Admit(AdmitOutcome::Rejected(
+            Rejected::NeverFits { .. } | Rejected::Deadline { .. } | Rejected::QueueFull { .. },
+        ))
+        | Outcome::Cancel(CancelOutcome::PlaceDropped | CancelOutcome::GrantRefunded) => true,
+        Outcome::Admit(AdmitOutcome::Rejected(Rejected::IdConflict | Rejected::Stale))
+        | Outcome::Cancel(CancelOutcome::Nothing | CancelOutcome::Stale)
+        | Outcome::Release(_)
+        | Outcome::Extend(_)
+        | Outcome::Report(_)
+        | Outcome::Unwoken
+        | Outcome::Policy(_)
+        | Outcome::Seeded
+        | Outcome::Refused(_) => false,
+    }
 }
 
 /// How a session is told.
@@ -57,6 +115,8 @@ pub struct Wakes {
 #[derive(Default)]
 struct Registry {
     waiters: BTreeMap<Seat, Waiter>,
+    /// The seat of each of them: an admission has one.
+    seats: BTreeMap<Name, Seat>,
     /// How many of them were told and have not asked since.
     called: usize,
     /// Who can be told no more, at most [`WAKES_MAX`].
@@ -97,6 +157,7 @@ impl Registry {
 
     fn remove(&mut self, seat: &Seat) -> Option<Waiter> {
         let waiter = self.waiters.remove(seat)?;
+        self.seats.remove(&Name::of(&waiter.unwake));
         self.called -= usize::from(waiter.called);
         Some(waiter)
     }
@@ -156,6 +217,24 @@ impl Wakes {
         }
         for (waker, attempt) in woken {
             waker.wake(attempt, Duration::ZERO);
+        }
+    }
+
+    /// True if anybody waits here, told or not.
+    pub fn anybody(&self) -> bool {
+        !self.registry().waiters.is_empty()
+    }
+
+    /// An ask or a cancel had its outcome. Whoever waits for the same admission, perhaps in another session, is
+    /// forgotten if that was the end of its wait.
+    pub fn decided(&self, ask: &AskName, outcome: &Outcome) {
+        let mut registry = self.registry();
+        let Some(seat) = registry.seats.get(&Name::of(ask)).cloned() else {
+            return;
+        };
+        let waiter = registry.waiters.get(&seat);
+        if waiter.is_some_and(|waiter| ends_wait(&waiter.unwake, ask, outcome)) {
+            registry.take(&seat);
         }
     }
 
@@ -325,7 +404,11 @@ impl Waiters {
     pub fn wait(&self, seat: Seat, unwake: Box<AskName>) {
         let mut registry = self.wakes.registry();
         // Whoever asked last for an admission is the one who waits for it.
-        registry.take(&seat);
+        let name = Name::of(&unwake);
+        let before = registry.seats.get(&name).cloned();
+        for seat in before.iter().chain([&seat]) {
+            registry.take(seat);
+        }
         if registry.waiters.len() >= WAKES_MAX {
             registry.lose(seat.line.shard, unwake);
             drop(registry);
@@ -343,13 +426,23 @@ impl Waiters {
             since: Instant::now(),
             called: false,
         };
+        registry.seats.insert(name, seat.clone());
         registry.waiters.insert(seat, waiter);
         drop(registry);
         self.wakes.waiting.notify_one();
     }
 
-    /// The attempt waits no longer: it was granted, rejected or given up.
-    pub fn done(&self, attempt: u64) {
+    /// An ask that does not wait, or a cancel, had its outcome: its attempt waits no longer in this session, and
+    /// nobody elsewhere whose wait it ended.
+    pub fn end(&self, ask: &AskName, outcome: &Outcome) {
+        self.wakes.decided(ask, outcome);
+        if !matches!(outcome, Outcome::Admit(AdmitOutcome::Deferred(_))) {
+            self.done(ask.attempt);
+        }
+    }
+
+    /// The attempt waits no longer.
+    fn done(&self, attempt: u64) {
         let mut registry = self.wakes.registry();
         let session = registry.sessions.get(&self.session);
         let seats = session.and_then(|session| session.waiting.get(&attempt));

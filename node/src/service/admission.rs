@@ -6,6 +6,7 @@ use crate::metrics::Metrics;
 use crate::road;
 use crate::shards::Shards;
 use crate::traceparent::TraceParent;
+use crate::wakes::{Wakes, name_of};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
@@ -19,6 +20,7 @@ use weir_proto::v1::admission_service_server::AdmissionService;
 pub struct Admission {
     shards: Shards,
     metrics: Metrics,
+    wakes: Wakes,
 }
 
 /// A decoded request.
@@ -29,9 +31,13 @@ struct Call<T> {
 }
 
 impl Admission {
-    /// Answers for `shards` and counts in `metrics`.
-    pub fn new(shards: Shards, metrics: Metrics) -> Admission {
-        Admission { shards, metrics }
+    /// Answers for `shards`, counts in `metrics`, and takes places over from those who wait in `wakes`.
+    pub fn new(shards: Shards, metrics: Metrics, wakes: Wakes) -> Admission {
+        Admission {
+            shards,
+            metrics,
+            wakes,
+        }
     }
 
     /// Puts one operation into the log of the target's shard.
@@ -82,8 +88,12 @@ impl Admission {
         let arrived = Instant::now();
         let admit = convert::admit::read(call.message, self.caller(&call.principal))?;
         let (target, priority) = (admit.target.clone(), admit.priority.clone());
+        let name = (self.wakes.anybody() && !admit.dry_run).then(|| name_of(&admit));
         let operation = Operation::Admit(Box::new(admit));
         let outcome = self.submit(&target, operation, call.deadline).await?;
+        if let Some(name) = name {
+            self.wakes.decided(&name, &outcome);
+        }
         let _answer = road::answer(&Span::current()).entered();
         if let Outcome::Admit(decided) = &outcome {
             self.metrics
@@ -115,9 +125,10 @@ impl Admission {
         call: Call<wire::CancelRequest>,
     ) -> Result<wire::CancelResponse, WireError> {
         let cancel = convert::cancel::read(call.message, self.caller(&call.principal))?;
-        let target = cancel.target.clone();
+        let (target, name) = (cancel.target.clone(), cancel.clone());
         let operation = Operation::Cancel(Box::new(cancel));
         let outcome = self.submit(&target, operation, call.deadline).await?;
+        self.wakes.decided(&name, &outcome);
         let _answer = road::answer(&Span::current()).entered();
         convert::cancel::answer(outcome, &target)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use weir_admission::{Principal, TenantName};
+use weir_admission::{Admitted, Amounts, Deferred, Principal};
 
 /// Remembers what it was told.
 #[derive(Default)]
@@ -33,13 +33,18 @@ fn seat(ticket: u64) -> Seat {
     Seat { line, ticket }
 }
 
-/// The first ask of an attempt.
+/// The first ask of an attempt, of an admission of its own.
 fn ask(attempt: u64) -> Box<AskName> {
+    ask_of(attempt, attempt)
+}
+
+/// The first ask of an attempt of an admission.
+fn ask_of(admission: u64, attempt: u64) -> Box<AskName> {
     Box::new(AskName {
         target: line(SHARD).target,
         tenant: TenantName::new("t").unwrap(),
         principal: Principal::new("anonymous").unwrap(),
-        admission_id: attempt.to_string().into_bytes().into(),
+        admission_id: admission.to_string().into_bytes().into(),
         attempt,
         ask: 1,
     })
@@ -78,8 +83,8 @@ async fn a_turn_is_told_once_to_the_session_that_waits() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(seat(10), ask(1));
-    two.wait(seat(20), ask(1));
+    one.wait(seat(10), ask_of(10, 1));
+    two.wait(seat(20), ask_of(20, 1));
     turn(&wakes, &[20]).await;
     turn(&wakes, &[20]).await;
     assert_eq!((ear.heard(), other.heard()), (vec![], vec![(1, NOW)]));
@@ -106,7 +111,8 @@ fn lines_take_turns() {
     for shard in [3, 1, 2] {
         for ticket in 0..3 {
             let line = at(shard);
-            waiters.wait(Seat { line, ticket }, ask(ticket));
+            let admission = 10 * u64::from(shard) + ticket;
+            waiters.wait(Seat { line, ticket }, ask(admission));
         }
     }
     assert_eq!(wakes.lines(None, 2), [at(1), at(2)]);
@@ -135,9 +141,9 @@ async fn who_is_granted_or_gone_is_not_told() {
     let wakes = Wakes::default();
     let (one, ear) = session(&wakes);
     let (two, other) = session(&wakes);
-    one.wait(seat(10), ask(1));
+    one.wait(seat(10), ask_of(10, 1));
     one.wait(seat(11), ask(2));
-    two.wait(seat(20), ask(1));
+    two.wait(seat(20), ask_of(20, 1));
     one.done(1);
     one.done(7);
     drop(two);
@@ -223,9 +229,78 @@ async fn a_full_registry_leaves_further_ones_to_the_clock() {
     assert_eq!(ear.heard(), [(1, NOW)]);
 }
 
+fn admitted() -> Outcome {
+    Outcome::Admit(AdmitOutcome::Admitted(Admitted {
+        start_in: 0,
+        reply_window: 0,
+        grant: None,
+        charged: Amounts::default(),
+        policy_version: 1,
+    }))
+}
+
+fn deferred() -> Outcome {
+    Outcome::Admit(AdmitOutcome::Deferred(Deferred {
+        retry_in: 1,
+        earliest_in: 1,
+        place: 0,
+        limit: None,
+        place_until: 1,
+        ticket: Some(10),
+        policy_version: 1,
+    }))
+}
+
+/// Whatever another attempt does with the admission of one that waits, in another session or in none.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_another_attempt_takes_over_is_nobodys_here() {
+    let rejected = |rejected| Outcome::Admit(AdmitOutcome::Rejected(rejected));
+    let dropped = Outcome::Cancel(CancelOutcome::PlaceDropped);
+    let late = rejected(Rejected::Deadline { earliest_in: 1 });
+    let stale = rejected(Rejected::Stale);
+    let nothing = Outcome::Cancel(CancelOutcome::Nothing);
+    let (again, other) = (ask_of(7, 1), ask_of(7, 2));
+    for (by, outcome, waits) in [
+        (&other, admitted(), false),
+        (&other, deferred(), false),
+        (&other, late, false),
+        (&other, dropped, false),
+        (&again, admitted(), false),
+        (&again, deferred(), true),
+        (&other, stale, true),
+        (&other, nothing, true),
+        (&ask(2), admitted(), true),
+    ] {
+        let wakes = Wakes::default();
+        let (waiters, ear) = session(&wakes);
+        waiters.wait(seat(10), ask_of(7, 1));
+        wakes.decided(by, &outcome);
+        assert_eq!(waiters.count(), usize::from(waits), "{outcome:?}");
+        assert_eq!(wakes.anybody(), waits, "{outcome:?}");
+        turn(&wakes, &[10]).await;
+        assert_eq!(ear.heard().len(), usize::from(waits), "{outcome:?}");
+        drop(waiters);
+        // Who waits for nothing is not given up either.
+        assert_eq!(lost(&wakes).len(), usize::from(waits), "{outcome:?}");
+    }
+}
+
+/// Given up and asked for again, an admission has another ticket.
+#[test]
+fn an_admission_has_one_seat() {
+    let wakes = Wakes::default();
+    let ((one, _), (two, _)) = (session(&wakes), session(&wakes));
+    one.wait(seat(10), ask_of(7, 1));
+    two.wait(seat(11), ask_of(7, 2));
+    assert_eq!((one.count(), two.count(), wakes.waiting()), (0, 1, 1));
+    drop(one);
+    assert_eq!(lost(&wakes), [0; 0]);
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wait(usize, u64, u64),
+    Decided(u64, u64),
     Done(usize, u64),
     Due(u64),
     End(usize),
@@ -234,6 +309,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..3_usize, 0..6_u64, 1..5_u64).prop_map(|(s, k, a)| Step::Wait(s, k, a)),
+        (0..6_u64, 1..5_u64).prop_map(|(k, a)| Step::Decided(k, a)),
         (0..3_usize, 1..5_u64).prop_map(|(s, a)| Step::Done(s, a)),
         (0..6_u64).prop_map(Step::Due),
         (0..3_usize).prop_map(Step::End),
@@ -250,13 +326,19 @@ proptest! {
         let mut sessions: Vec<_> = (0..3).map(|_| session(&wakes).0).collect();
         for step in steps {
             match step {
-                Step::Wait(at, key, attempt) => sessions[at].wait(seat(key), ask(attempt)),
+                Step::Wait(at, key, attempt) => sessions[at].wait(seat(key % 4), ask_of(key, attempt)),
+                Step::Decided(key, attempt) => wakes.decided(&ask_of(key, attempt), &admitted()),
                 Step::Done(at, attempt) => sessions[at].done(attempt),
                 Step::Due(key) => runtime.block_on(turn(&wakes, &[key])),
                 Step::End(at) => sessions[at] = session(&wakes).0,
             }
             let counted: usize = sessions.iter().map(Waiters::count).sum();
             prop_assert_eq!(counted, wakes.waiting());
+            let registry = wakes.registry();
+            prop_assert_eq!(registry.seats.len(), registry.waiters.len());
+            for (name, seat) in &registry.seats {
+                prop_assert_eq!(name, &Name::of(&registry.waiters[seat].unwake));
+            }
         }
         drop(sessions);
         prop_assert_eq!(wakes.waiting(), 0);

@@ -5,13 +5,13 @@ use crate::batch::{Answer as BatchAnswer, Completion, Refused, SubmitError, give
 use crate::limits::RETRY_HINT_MIN;
 use crate::metrics::LastDecisions;
 use crate::service::wire_error;
-use crate::wakes::{Line, Seat, Waiters};
+use crate::wakes::{Line, Seat, Waiters, name_of};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::{
-    Admit, AdmitOutcome, AskName, CallOutcome, Operation, Outcome, Principal, PriorityName,
+    AdmitOutcome, AskName, CallOutcome, Operation, Outcome, Principal, PriorityName,
     ReleaseOutcome, ShardId, TargetName,
 };
 use weir_proto::convert::Caller;
@@ -32,14 +32,16 @@ pub(super) struct Asked {
 enum What {
     Admit {
         priority: PriorityName,
-        /// The name of an ask whose caller is told of its turn.
-        wake: Option<Box<AskName>>,
+        /// True if its caller is told of its turn.
+        wake: bool,
+        /// The name of the ask, if it matters to anybody who waits.
+        name: Option<Box<AskName>>,
     },
     Release {
         throttled: bool,
     },
     Cancel {
-        attempt: u64,
+        name: Box<AskName>,
     },
     Extend,
     Report,
@@ -127,6 +129,7 @@ pub(super) fn take(
         shards: context.shards.identity().shards,
         wakes: true,
     };
+    let anybody_waits = context.wakes.anybody();
     let mut taken = Taken::default();
     // A client sends a node what that node leads: mostly a few shards.
     let mut parts: Vec<Part> = Vec::new();
@@ -152,7 +155,7 @@ pub(super) fn take(
                 continue;
             }
         };
-        let Some(asked) = Asked::of(sequence, &operation) else {
+        let Some(asked) = Asked::of(sequence, &operation, anybody_waits) else {
             taken.refuse(context, sequence, not_of_a_session());
             continue;
         };
@@ -235,13 +238,16 @@ fn submit(context: &Context, part: Part, arrived: Instant, taken: &mut Taken) {
 }
 
 impl Asked {
-    /// `None` for operations that no session carries.
-    fn of(sequence: u64, operation: &Operation) -> Option<Asked> {
+    /// `None` for operations that no session carries. An ask may take over the place of somebody who waits, if
+    /// anybody does.
+    fn of(sequence: u64, operation: &Operation, anybody_waits: bool) -> Option<Asked> {
         let (target, what) = match operation {
             Operation::Admit(admit) => {
+                let matters = admit.wake || (anybody_waits && !admit.dry_run);
                 let what = What::Admit {
                     priority: admit.priority.clone(),
-                    wake: admit.wake.then(|| Box::new(name_of(admit))),
+                    wake: admit.wake,
+                    name: matters.then(|| Box::new(name_of(admit))),
                 };
                 (&admit.target, what)
             }
@@ -250,8 +256,8 @@ impl Asked {
                 (&release.target, What::Release { throttled })
             }
             Operation::Cancel(cancel) => {
-                let attempt = cancel.attempt;
-                (&cancel.target, What::Cancel { attempt })
+                let name = cancel.clone();
+                (&cancel.target, What::Cancel { name })
             }
             Operation::Extend(extend) => (&extend.target, What::Extend),
             Operation::Report(report) => (&report.target, What::Report),
@@ -305,35 +311,25 @@ pub(super) fn answers(
     .collect()
 }
 
-fn name_of(admit: &Admit) -> AskName {
-    AskName {
-        target: admit.target.clone(),
-        tenant: admit.tenant.clone(),
-        principal: admit.principal.clone(),
-        admission_id: admit.admission_id.clone(),
-        attempt: admit.attempt,
-        ask: admit.ask,
-    }
-}
-
 /// Notes who waits from now on to be told of its turn, and who waits no longer.
 fn note_waiter(waiters: &Waiters, shard: ShardId, asked: &mut Asked, outcome: &Outcome) {
     match &mut asked.what {
-        What::Admit { wake, .. } => {
-            let Some(unwake) = wake.take() else { return };
-            if let Outcome::Admit(AdmitOutcome::Deferred(deferred)) = outcome
+        What::Admit { wake, name, .. } => {
+            let Some(name) = name.take() else { return };
+            if *wake
+                && let Outcome::Admit(AdmitOutcome::Deferred(deferred)) = outcome
                 && let Some(ticket) = deferred.ticket
             {
                 let line = Line {
                     shard,
                     target: asked.target.clone(),
                 };
-                waiters.wait(Seat { line, ticket }, unwake);
+                waiters.wait(Seat { line, ticket }, name);
             } else {
-                waiters.done(unwake.attempt);
+                waiters.end(&name, outcome);
             }
         }
-        What::Cancel { attempt } => waiters.done(*attempt),
+        What::Cancel { name } => waiters.end(name, outcome),
         What::Release { .. } | What::Extend | What::Report => {}
     }
 }
