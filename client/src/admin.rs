@@ -1,7 +1,7 @@
 //! What operators ask. Answers are as on the wire ([`crate::wire`]).
 
 use crate::failure::Failure;
-use crate::limits::{ADMIN_TIMEOUT, LIST_ROUNDS_MAX, PROBE_MIN, RETRY_MAX};
+use crate::limits::{ADMIN_FIRST_TIMEOUTS, ADMIN_TIMEOUT, PROBE_MIN, RETRY_MAX};
 use crate::rpc::Rpc;
 use crate::shared::Aim;
 use crate::{Client, Error, wire};
@@ -55,7 +55,8 @@ impl Client {
         let shards = self.learn_routes().await?.shards;
         let mut missing: BTreeSet<u32> = (0..shards).collect();
         let mut targets: BTreeMap<String, wire::Target> = BTreeMap::new();
-        for round in 0..LIST_ROUNDS_MAX {
+        let [first, second] = ADMIN_FIRST_TIMEOUTS;
+        for (round, patience) in [first, second, ADMIN_TIMEOUT].into_iter().enumerate() {
             if round > 0 {
                 tokio::time::sleep(PROBE_MIN).await;
                 self.learn_routes().await?;
@@ -66,7 +67,7 @@ impl Client {
                 .collect();
             for leader in leaders {
                 let request = wire::ListTargetsRequest {};
-                match shared.send(None, &leader, request, ADMIN_TIMEOUT).await {
+                match shared.send(None, &leader, request, patience).await {
                     Ok(list) => {
                         missing.retain(|shard| !list.shards.contains(shard));
                         let named = list.targets.into_iter();
@@ -162,12 +163,33 @@ impl Client {
     }
 
     async fn deliver<R: Rpc>(&self, aim: &Aim, request: R) -> Result<R::Answer, Error> {
+        let shared = &self.owner.shared;
         let until = Instant::now() + RETRY_MAX;
-        let delivered = self
-            .owner
-            .shared
-            .deliver(aim, request, ADMIN_TIMEOUT, until)
-            .await;
-        delivered.map_err(|undelivered| undelivered.error)
+        let mut again = false;
+        for patience in ADMIN_FIRST_TIMEOUTS {
+            let next = Instant::now() + patience;
+            let message = request.clone();
+            let delivered = shared.deliver_on(aim, message, patience, next, again).await;
+            match delivered {
+                Ok(answer) => return Ok(answer),
+                // Nobody answered so far: with more patience somebody may.
+                Err(undelivered) if undelivered.unanswered => {
+                    again |= may_have_happened(&undelivered.error);
+                }
+                Err(undelivered) => return Err(undelivered.error),
+            }
+        }
+        let delivered = shared.deliver_on(aim, request, ADMIN_TIMEOUT, until, again);
+        delivered.await.map_err(|undelivered| undelivered.error)
     }
+}
+
+fn may_have_happened(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Unavailable {
+            may_have_happened: true,
+            ..
+        }
+    )
 }

@@ -2,8 +2,12 @@
 
 use super::fake::{Fake, NODES, SHARDS, address};
 use super::net::Link;
+use std::time::Duration;
 use weir_client::wire::{ExplainRequest, Policy};
 use weir_client::{Client, Error, Options};
+
+/// One try that was given up, and what it takes to find the next leader.
+const SOON: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(start_paused = true)]
 async fn targets_are_put_read_listed_and_deleted_through_any_seed() {
@@ -93,6 +97,40 @@ async fn status_and_routes_are_answered_by_any_node_that_lives() {
     let client = fake.client();
     assert_eq!(client.status().await.unwrap().cluster_id, "fake");
     assert_eq!(client.routes().await.unwrap().nodes.len(), 3);
+}
+
+/// The others elect another leader; whoever asked the one that hangs is not held up for it.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_hangs_holds_an_operator_up_for_a_second() {
+    let fake = Fake::start();
+    let client = fake.client();
+    let put = client.put_target("a/x", Policy::default(), None).await;
+    put.unwrap();
+    fake.net.set(address(1), Link::Hung);
+    fake.elect(3);
+    for _ in 0..2 {
+        let begun = tokio::time::Instant::now();
+        assert_eq!(client.get_target("a/x").await.unwrap().version, 1);
+        let list = client.list_targets().await.unwrap();
+        assert_eq!((list.targets.len(), list.missing_shards.len()), (1, 0));
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    }
+}
+
+/// Whoever waited for the first tries in vain goes on to the end of ten seconds.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_is_waited_for_all_the_same() {
+    let fake = Fake::start();
+    let client = fake.client();
+    fake.net.set_all(Link::Hung);
+    let begun = tokio::time::Instant::now();
+    let answer = async {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        fake.net.set_all(Link::Up);
+    };
+    let (status, ()) = tokio::join!(client.status(), answer);
+    assert_eq!(status.unwrap().cluster_id, "fake");
+    assert!(begun.elapsed() < weir_client::limits::RETRY_MAX);
 }
 
 #[tokio::test(start_paused = true)]
