@@ -4,6 +4,7 @@
 
 mod apply;
 mod args;
+mod columns;
 mod confirm;
 mod diff;
 mod direct;
@@ -11,6 +12,7 @@ mod drain;
 mod error;
 mod history;
 pub mod policy_file;
+mod policy_keys;
 mod progress;
 mod show;
 mod watch;
@@ -62,7 +64,10 @@ pub enum Form {
 enum Command {
     /// Create or replace the targets of a policy file, after showing what changes.
     Apply(ApplyArgs),
+    /// List the keys of policy files: what they may be, their defaults, what they do. Asks no cluster.
+    PolicyKeys,
     /// List the versions of a target's policy that are remembered: the one in force and up to 15 former ones.
+    #[command(after_long_help = columns::VERSIONS)]
     Versions {
         /// The target.
         target: String,
@@ -70,16 +75,19 @@ enum Command {
     /// Put the policy of a former version again, as a new version.
     Rollback(RollbackArgs),
     /// List the targets of all shards.
+    #[command(after_long_help = columns::TARGETS)]
     Targets,
     /// Show one target: policy, use, lines.
+    #[command(after_long_help = columns::TARGET)]
     Target {
         /// Its name.
         name: String,
     },
     /// Show the targets at work, again and again: rates, lines, use of every cap.
-    #[command(visible_alias = "top")]
+    #[command(visible_alias = "top", after_long_help = columns::WATCH)]
     Watch(WatchArgs),
     /// Show use of a target in the past: what was admitted, deferred and used, step by step.
+    #[command(after_long_help = columns::HISTORY)]
     History(HistoryArgs),
     /// Remove a target, after asking on a terminal. Its use is remembered for as long as a limit could need it.
     Delete {
@@ -90,10 +98,12 @@ enum Command {
         yes: bool,
     },
     /// Show nodes, shards, leaders, terms and positions.
+    #[command(after_long_help = columns::STATUS)]
     Status,
     /// Ask once whether a call may start, as a worker does.
     Admit(AdmitArgs),
     /// Tell what a call would be answered, which limit binds and who is ahead. Changes nothing.
+    #[command(after_long_help = columns::EXPLAIN)]
     Explain(ExplainArgs),
     /// End a grant with what was used.
     Release(ReleaseArgs),
@@ -136,6 +146,11 @@ pub async fn run(args: CtlArgs) -> Exit {
 async fn answer(args: CtlArgs) -> Result<(String, Exit), CtlError> {
     let form = args.output;
     let client = Client::new(Options::new(args.server)).map_err(CtlError::usage)?;
+    if let Command::Delete { name, yes: false } = &args.command
+        && !confirm::on_terminal(&format!("remove target {name:?}?"))
+    {
+        return Err(CtlError::Refused("nothing was removed".to_owned()));
+    }
     let progress = Progress::start("the cluster");
     let text = match args.command {
         Command::Apply(args) => {
@@ -146,15 +161,11 @@ async fn answer(args: CtlArgs) -> Result<(String, Exit), CtlError> {
             drop(progress);
             return apply::rollback(&client, args, form).await;
         }
-    if let Command::Delete { name, yes: false } = &args.command
-        && !confirm::on_terminal(&format!("remove target {name:?}?"))
-    {
-        return Err(CtlError::Refused("nothing was removed".to_owned()));
-    }
         Command::Watch(args) => {
             drop(progress);
             return watch::run(&client, args, form).await;
         }
+        Command::PolicyKeys => show::keys(form),
         Command::Versions { target } => {
             show::versions(&target, &client.list_versions(&target).await?, form)
         }

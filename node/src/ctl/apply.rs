@@ -3,9 +3,11 @@
 
 use super::diff::{Change, changes};
 use super::policy_file::{self, FileTarget};
+use super::policy_keys::in_words_of_file;
 use super::progress::Progress;
 use super::{CtlError, Form, confirm, show};
 use crate::exit::Exit;
+use crate::words::counted;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use weir_client::{Client, Error};
@@ -39,6 +41,9 @@ struct ChangeArgs {
     /// Show what would change, and change nothing.
     #[arg(long, visible_alias = "diff")]
     dry_run: bool,
+    /// Show the keys of new targets and limits too that keep their defaults. JSON has them always.
+    #[arg(long)]
+    defaults: bool,
     /// Replace only this version, 0 only creates. Without it: the version that the changes are shown
     /// against.
     #[arg(long, value_name = "N")]
@@ -79,9 +84,9 @@ pub(super) async fn apply(
     let targets = read(&args.file)?;
     if args.check {
         let text = format!(
-            "{}: {} targets, no mistake found",
+            "{}: {}, no mistake found",
             args.file.display(),
-            targets.len()
+            counted(targets.len(), "target")
         );
         return Ok((show::done(form, &text), Exit::Success));
     }
@@ -151,13 +156,14 @@ async fn carry_out(
     form: Form,
 ) -> Result<(String, Exit), CtlError> {
     if args.dry_run {
-        return Ok((show::planned(&planned, form), Exit::Success));
+        return Ok((show::planned(&planned, args.defaults, form), Exit::Success));
     }
     let changed = planned.iter().filter(|one| !one.changes.is_empty()).count();
     if form == Form::Table && changed > 0 {
-        eprint!("{}", show::planned(&planned, form));
+        eprint!("{}", show::planned(&planned, args.defaults, form));
     }
-    if changed > 0 && !args.yes && !confirm::on_terminal(&format!("change {changed} targets?")) {
+    let question = format!("change {}?", counted(changed, "target"));
+    if changed > 0 && !args.yes && !confirm::on_terminal(&question) {
         return Err(CtlError::Refused("nothing was changed".into()));
     }
     let _progress = Progress::start("the cluster to take the policies");
@@ -208,11 +214,9 @@ fn read(file: &Path) -> Result<Vec<FileTarget>, CtlError> {
     for target in &targets {
         for violation in target.violations() {
             let line = target.line_of(&violation.field);
-            let (target, field) = (&target.name, &violation.field);
-            mistakes.push(format!(
-                "{name}:{line}: target {target:?}: {field}: {}",
-                violation.description
-            ));
+            let said = in_words_of_file(&violation);
+            let target = &target.name;
+            mistakes.push(format!("{name}:{line}: target {target:?}: {said}"));
         }
     }
     if targets.is_empty() {

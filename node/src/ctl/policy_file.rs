@@ -242,6 +242,16 @@ impl Limit {
     }
 }
 
+/// Units of time, the longest last.
+const UNITS: [(Micros, &str); 6] = [
+    (1, "us"),
+    (1_000, "ms"),
+    (1_000_000, "s"),
+    (60_000_000, "m"),
+    (3_600_000_000, "h"),
+    (86_400_000_000, "d"),
+];
+
 /// A length of time as people write it: a whole number and a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span(Micros);
@@ -258,22 +268,24 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+/// Writes a length of time as a whole number of the longest unit that fits.
+pub fn write_span(us: Micros) -> String {
+    let fits = |(unit_us, _): &&(Micros, &str)| us > 0 && us.is_multiple_of(*unit_us);
+    match UNITS.iter().rev().find(fits) {
+        Some((unit_us, unit)) => format!("{}{unit}", us / unit_us),
+        None => format!("{us}us"),
+    }
+}
+
 /// Reads `250ms`, `10s`, `1d`: a whole number and one of us, ms, s, m, h, d.
 pub fn parse_span(text: &str) -> Result<Micros, String> {
     let wrong = || format!("must be a whole number and us, ms, s, m, h or d, is {text:?}");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
-    let unit_us: Micros = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        _ => return Err(wrong()),
-    };
+    let known = UNITS.iter().find(|(_, name)| *name == unit);
+    let (unit_us, _) = known.ok_or_else(wrong)?;
     let number: Micros = number.parse().map_err(|_| wrong())?;
     number
-        .checked_mul(unit_us)
+        .checked_mul(*unit_us)
         .ok_or_else(|| format!("is too long: {text:?}"))
 }

@@ -4,6 +4,7 @@ mod decision;
 mod explain;
 mod history;
 mod json;
+mod keys;
 mod plot;
 mod policy;
 mod status;
@@ -15,6 +16,7 @@ mod watch;
 pub(super) use self::decision::{cancelled, decision, grant_only, released};
 pub(super) use self::explain::explained;
 pub(super) use self::history::history;
+pub(super) use self::keys::keys;
 pub(super) use self::plot::{Paper, plot};
 pub(super) use self::policy::{applied, planned, versions};
 pub(super) use self::status::status;
@@ -22,9 +24,9 @@ pub(super) use self::target::{list_exit, target, targets, word};
 pub(super) use self::watch::watched;
 
 use super::Form;
+use crate::words::named;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
-use crate::words::named;
 use std::time::Duration;
 
 /// A table without lines: easy on the eye, and on `awk`.
@@ -45,14 +47,14 @@ fn lines(table: &Table) -> String {
         .collect()
 }
 
-fn json_text(value: &Value) -> String {
-    format!("{value:#}\n")
 /// What a list says that lacks the targets of some shards.
 fn incomplete(missing_shards: &[u32]) -> String {
     let shards = named("shard", missing_shards);
     format!("incomplete: no leader answers for {shards}\n")
 }
 
+fn json_text(value: &Value) -> String {
+    format!("{value:#}\n")
 }
 
 /// A sentence that says that something was done.

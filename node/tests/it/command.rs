@@ -150,10 +150,10 @@ name = ""
     let (code, stdout, stderr) = run(&["ctl", "apply", "--file", &policy]).await;
     assert_eq!((code, stdout.as_str()), (2, ""));
     for part in [
-        r#"policy.toml:4: target "a": policy.limits[0].per_us: must be"#,
-        r#"policy.toml:8: target "a": policy.priorities[0].weight: must be"#,
-        r#"policy.toml:11: target "": target: must not be empty"#,
-        r#"policy.toml:11: target "": policy.limits: must have"#,
+        r#"policy.toml:4: target "a": limit[0].per: must be 1s to 31d"#,
+        r#"policy.toml:8: target "a": priority[0].weight: must be"#,
+        r#"policy.toml:11: target "": name: must not be empty"#,
+        r#"policy.toml:11: target "": limit: must have"#,
     ] {
         assert!(stderr.contains(part), "{part}\nis not in\n{stderr}");
     }

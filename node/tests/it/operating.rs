@@ -50,9 +50,15 @@ async fn a_policy_is_put_in_place_of_what_was_shown_and_rolled_back() {
     let (code, stdout, stderr) = ctl(&cluster, &["apply", "-f", &small]).await;
     assert_eq!(code, 0, "{stderr}");
     assert!(
-        stderr.contains("limits[\"rpm\"].cap") && stderr.contains("- -> 5"),
+        stderr.contains("limit[\"rpm\"].cap") && !stderr.contains("horizon"),
         "{stderr}"
     );
+    let (_, plan, _) = ctl(
+        &cluster,
+        &["apply", "-f", &large, "--dry-run", "--defaults"],
+    )
+    .await;
+    assert!(plan.contains("5 -> 9"), "{plan}");
     assert!(stdout.contains("put"), "{stdout}");
     let (_, stdout, stderr) = ctl(&cluster, &["apply", "-f", &small]).await;
     assert!(
@@ -147,12 +153,6 @@ async fn a_full_target_is_explained_watched_and_freed() {
         (&own["waits"], &own["priorities"][0]["ahead"]),
         (&true.into(), &0.into())
     );
-    let (code, _, stderr) = ctl(&cluster, &["explain", "demo/chat", "--priority", "p9"]).await;
-    assert_eq!(code, 2, "{stderr}");
-    let (code, ..) = ctl(&cluster, &["explain", "demo/none", "--priority", "p1"]).await;
-    assert_eq!(code, 1);
-
-    let cancel = [
     let known = &own["known"];
     assert_eq!(
         (&known["attempt"], &known["ask"], &known["holds"]),
@@ -161,6 +161,12 @@ async fn a_full_target_is_explained_watched_and_freed() {
     let first = ["explain", "demo/chat", "--id", "first"];
     let first = ctl_json(&cluster, &first).await;
     assert_eq!(first["known"]["holds"], "grant", "{first}");
+    let (code, _, stderr) = ctl(&cluster, &["explain", "demo/chat", "--priority", "p9"]).await;
+    assert_eq!(code, 2, "{stderr}");
+    let (code, ..) = ctl(&cluster, &["explain", "demo/none", "--priority", "p1"]).await;
+    assert_eq!(code, 1);
+
+    let cancel = [
         "cancel",
         "demo/chat",
         "--id",
@@ -174,12 +180,6 @@ async fn a_full_target_is_explained_watched_and_freed() {
     assert_eq!(ctl_json(&cluster, &cancel).await["status"], "nothing");
     let told = ctl_json(&cluster, &["explain", "demo/chat", "--priority", "p2"]).await;
     assert_eq!(told["priorities"][0]["ahead"], 0, "{told}");
-    cluster.shutdown().await;
-}
-
-/// Shards that a node leads, once every node agrees on all leaders.
-async fn led_by(cluster: &Cluster, node: NodeId) -> BTreeSet<u32> {
-    let deadline = Instant::now() + PATIENCE;
     // Without an attempt it is the newest one, with whatever it holds.
     let newest = ["cancel", "demo/chat", "--id", "first"];
     let status = ctl_json(&cluster, &newest).await["status"].clone();
@@ -187,6 +187,12 @@ async fn led_by(cluster: &Cluster, node: NodeId) -> BTreeSet<u32> {
     let (code, _, stderr) = ctl(&cluster, &["cancel", "demo/chat", "--id", "never"]).await;
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("no call \"never\""), "{stderr}");
+    cluster.shutdown().await;
+}
+
+/// Shards that a node leads, once every node agrees on all leaders.
+async fn led_by(cluster: &Cluster, node: NodeId) -> BTreeSet<u32> {
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let leaders: Option<Vec<NodeId>> = (0..3)
             .map(|shard| cluster.leader_of(ShardId(shard)))

@@ -4,16 +4,17 @@ use super::{json, json_text, lines, span, table};
 use crate::ctl::Form;
 use crate::ctl::apply::{Applied, Planned, Version};
 use crate::ctl::diff::{Change, Field, changes};
+use crate::words::counted;
 use serde_json::Value;
 use weir_proto::v1 as wire;
 
 /// Changes that a list of versions shows of each.
 const CHANGES_SHOWN: usize = 3;
 
-/// What would become of the targets of a file.
-pub(in crate::ctl) fn planned(planned: &[Planned], form: Form) -> String {
+/// What would become of the targets of a file. People see defaults that stay only if they want to.
+pub(in crate::ctl) fn planned(planned: &[Planned], defaults: bool, form: Form) -> String {
     match form {
-        Form::Table => planned.iter().map(plan_text).collect(),
+        Form::Table => planned.iter().map(|one| plan_text(one, defaults)).collect(),
         Form::Json => {
             let list = planned.iter().map(|one| {
                 json!({
@@ -27,7 +28,7 @@ pub(in crate::ctl) fn planned(planned: &[Planned], form: Form) -> String {
     }
 }
 
-fn plan_text(planned: &Planned) -> String {
+fn plan_text(planned: &Planned, defaults: bool) -> String {
     let head = match planned.in_force {
         0 => format!("target {}, new", planned.target),
         version => format!("target {}, version {version}", planned.target),
@@ -35,17 +36,29 @@ fn plan_text(planned: &Planned) -> String {
     if planned.changes.is_empty() {
         return format!("{head}: nothing changes\n");
     }
-    let longest = planned
-        .changes
-        .iter()
-        .map(|change| change.field.chars().count())
-        .max();
+    let shown = || {
+        let changes = planned.changes.iter();
+        changes.filter(|change| defaults || !change.is_default)
+    };
+    let longest = shown().map(|change| change.key.chars().count()).max();
     let width = longest.unwrap_or(0);
-    let changes = planned.changes.iter().map(|change| {
+    let changes = shown().map(|change| {
         let (old, new) = (text(&change.old), text(&change.new));
-        format!("  {:<width$}  {old} -> {new}\n", change.field)
+        match planned.in_force {
+            0 => format!("  {:<width$}  {new}\n", change.key),
+            _ => format!("  {:<width$}  {old} -> {new}\n", change.key),
+        }
     });
-    format!("{head}\n{}", changes.collect::<String>())
+    let changes: String = changes.collect();
+    let left_out = planned.changes.len() - shown().count();
+    let note = match left_out {
+        0 => String::new(),
+        count => format!(
+            "  {} at the default, told with --defaults\n",
+            counted(count, "other key")
+        ),
+    };
+    format!("{head}\n{changes}{note}")
 }
 
 fn text(field: &Option<Field>) -> &str {
@@ -135,14 +148,15 @@ fn summary(version: &wire::PolicyVersion, before: Option<&wire::PolicyVersion>) 
         return "first that is remembered".into();
     };
     let policy = version.policy.clone().unwrap_or_default();
-    let changes = changes(before.policy.as_ref(), &policy);
+    let mut changes = changes(before.policy.as_ref(), &policy);
+    changes.retain(|change| !change.is_default);
     let mut told: Vec<String> = changes
         .iter()
         .take(CHANGES_SHOWN)
         .map(|change| {
             format!(
                 "{} {} -> {}",
-                change.field,
+                change.key,
                 text(&change.old),
                 text(&change.new)
             )

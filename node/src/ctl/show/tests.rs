@@ -3,6 +3,7 @@
 use super::*;
 use crate::ctl::apply::{Applied, Planned, Version};
 use crate::ctl::diff::changes;
+use crate::ctl::history::{By, Range};
 use crate::ctl::watch::{Row, Seen};
 use std::path::PathBuf;
 use weir_client::TargetList;
@@ -221,7 +222,6 @@ fn decisions_tell_what_to_do_next() {
         earliest_in_us: 0,
     }));
     check_both("rejected", |form| decision(&request(), &rejected, form));
-}
     let late = wire::AdmitResponse {
         decision: Some(Decision::Rejected(wire::Rejected {
             reason: wire::RejectReason::Deadline.into(),
@@ -262,6 +262,7 @@ fn the_history_tells_steps_and_who_is_missing() {
         troubled_nodes: vec![(3, "the disk is full".into())],
     };
     check_both("history", |form| history(&range, &told, form));
+}
 
 #[test]
 fn releases_tell_what_became_of_the_grant() {
@@ -308,7 +309,8 @@ fn plans_tell_every_field_that_changes() {
         plan("payments/charge", 1, Some(&a_policy())),
         plan("other", 0, None),
     ];
-    check_both("planned", |form| planned(&list, form));
+    check_both("planned", |form| planned(&list, false, form));
+    check("planned-defaults.txt", &planned(&list, true, Form::Table));
 }
 
 #[test]
@@ -353,8 +355,6 @@ fn versions_tell_who_changed_what() {
     check_both("versions", |form| versions("openai/gpt-5", &list, form));
 }
 
-#[test]
-fn explanations_tell_what_binds_and_who_is_ahead() {
 fn known(holds: wire::Holding, grant: Option<wire::Grant>) -> wire::KnownCall {
     wire::KnownCall {
         attempt: u64::MAX,
@@ -372,6 +372,8 @@ fn a_grant() -> wire::Grant {
     }
 }
 
+#[test]
+fn explanations_tell_what_binds_and_who_is_ahead() {
     let limit = |name: &str, dimension: &str, used, cap, ahead, earliest_in_us| wire::LimitAhead {
         name: name.into(),
         dimension: dimension.into(),
@@ -397,9 +399,9 @@ fn a_grant() -> wire::Grant {
         let answer = wire::ExplainResponse {
             answer: Some(answer(decision)),
             waits,
+            known,
             held_for_us,
             limits: vec![
-            known,
                 limit("rpm", "requests", 600, 600, 17, 12_300_000),
                 limit("daily", "tokens", 1_200_000, 400_000_000, 8_500, 0),
             ],
