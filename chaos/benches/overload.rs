@@ -13,8 +13,7 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use weir_chaos::cluster::Cluster;
-use weir_chaos::overload::{Load, Pace, Seen, TARGET, policy, quantile_us};
+use weir_chaos::overload::{Load, Loaded, Pace, Seen, quantile_us};
 
 const PEAK_SECONDS: u64 = 10;
 /// The load is given up on if not all is as before after this.
@@ -61,20 +60,10 @@ fn apart(load: Load) -> JoinHandle<anyhow::Result<Seen>> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let plan = plan()?;
-    // One shard, so that one node has it all.
-    let mut cluster = Cluster::new(&program(), 1)?;
-    cluster.start().await?;
-    cluster.client()?.put_target(TARGET, policy(), None).await?;
-    let leader = cluster.leader(TARGET).await?;
-    let load = |name: &str, sessions, pace, seconds| Load {
-        address: cluster.address(leader),
-        name: name.into(),
-        sessions,
-        pace,
-        lasts: Duration::from_secs(seconds),
-    };
+    let loaded = Loaded::start(&program()).await?;
+    let load = |name, sessions, pace, seconds| loaded.load(name, sessions, pace, seconds);
     let closed = |outstanding| Pace::Closed { outstanding };
-    let mebibytes = || anyhow::Ok(cluster.node(leader)?.resident_bytes()? / (1024 * 1024));
+    let mebibytes = || anyhow::Ok(loaded.resident_bytes()? / (1024 * 1024));
 
     apart(load("warm", 4, closed(512), 3)).await??;
     let alone = apart(load("alone", 1, closed(16), PEAK_SECONDS)).await??;

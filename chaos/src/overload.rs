@@ -4,8 +4,10 @@
 //! neither retry later nor slow down. Every grant is released at once, so that the work of a node is asks
 //! and releases in equal parts.
 
+use crate::cluster::Cluster;
 use anyhow::Context;
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -32,11 +34,11 @@ const FRAME_EVERY: Duration = Duration::from_millis(10);
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What is asked for.
-pub const TARGET: &str = "load/api";
+const TARGET: &str = "load/api";
 const PRIORITY: &str = "only";
 
 /// A policy that counts and holds nobody back.
-pub fn policy() -> wire::Policy {
+fn policy() -> wire::Policy {
     let limit = wire::Limit {
         name: "requests".into(),
         dimension: "requests".into(),
@@ -54,6 +56,41 @@ pub fn policy() -> wire::Policy {
             weight: 1,
         }],
         ..wire::Policy::default()
+    }
+}
+
+/// A cluster to load: one shard, so that one node has it all.
+pub struct Loaded {
+    /// The nodes.
+    pub cluster: Cluster,
+    /// The node that has it all.
+    pub leader: u64,
+}
+
+impl Loaded {
+    /// Starts nodes of a program, with the target.
+    pub async fn start(program: &Path) -> anyhow::Result<Loaded> {
+        let mut cluster = Cluster::new(program, 1)?;
+        cluster.start().await?;
+        cluster.client()?.put_target(TARGET, policy(), None).await?;
+        let leader = cluster.leader(TARGET).await?;
+        Ok(Loaded { cluster, leader })
+    }
+
+    /// A load of the leader, for so many seconds.
+    pub fn load(&self, name: &str, sessions: usize, pace: Pace, seconds: u64) -> Load {
+        Load {
+            address: self.cluster.address(self.leader),
+            name: name.into(),
+            sessions,
+            pace,
+            lasts: Duration::from_secs(seconds),
+        }
+    }
+
+    /// Memory that the leader has, in bytes.
+    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
+        self.cluster.node(self.leader)?.resident_bytes()
     }
 }
 

@@ -3,8 +3,7 @@
 use crate::rig::{alone, program};
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_chaos::cluster::Cluster;
-use weir_chaos::overload::{Load, Pace, TARGET, policy, quantile_us};
+use weir_chaos::overload::{Loaded, Pace, quantile_us};
 
 /// Half of the refusals to who asks for little come within this: they wait for this machine's processors, but
 /// in no queue that others have filled.
@@ -20,24 +19,13 @@ const NORMAL_WITHIN: Duration = Duration::from_secs(10);
 #[tokio::test]
 async fn ten_times_too_much_is_refused_at_once_and_what_fits_is_done() {
     let _alone = alone().await;
-    // One shard, so that one node has it all.
-    let mut cluster = Cluster::new(&program(), 1).unwrap();
-    cluster.start().await.unwrap();
-    let client = cluster.client().unwrap();
-    client.put_target(TARGET, policy(), None).await.unwrap();
-    let leader = cluster.leader(TARGET).await.unwrap();
-    let load = |name: &str, sessions, pace, seconds| Load {
-        address: cluster.address(leader),
-        name: name.into(),
-        sessions,
-        pace,
-        lasts: Duration::from_secs(seconds),
-    };
+    let loaded = Loaded::start(&program()).await.unwrap();
+    let load = |name, sessions, pace, seconds| loaded.load(name, sessions, pace, seconds);
     let closed = |outstanding| Pace::Closed { outstanding };
     load("warm", 4, closed(512), 1).run().await.unwrap();
     let peak = load("peak", 4, closed(512), 3).run_apart().await.unwrap();
     let per_second = peak.decided / 3 * 10;
-    let before = cluster.node(leader).unwrap().resident_bytes().unwrap();
+    let before = loaded.resident_bytes().unwrap();
     // One session among them all that asks for little.
     let (over, polite) = (
         load("over", 24, Pace::Open { per_second }, 5),
@@ -45,7 +33,7 @@ async fn ten_times_too_much_is_refused_at_once_and_what_fits_is_done() {
     );
     let (over, polite) = tokio::join!(over.run_apart(), polite.run_apart());
     let (over, polite) = (over.unwrap(), polite.unwrap());
-    let after = cluster.node(leader).unwrap().resident_bytes().unwrap();
+    let after = loaded.resident_bytes().unwrap();
     println!("peak: {}", peak.told(3));
     println!("over: {}", over.told(5));
     println!("polite: {}", polite.told(5));

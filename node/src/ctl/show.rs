@@ -27,6 +27,7 @@ use super::Form;
 use crate::words::named;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::time::Duration;
 
 /// A table without lines: easy on the eye, and on `awk`.
@@ -99,7 +100,7 @@ pub(super) fn span(us: u64) -> String {
 }
 
 /// Units per dimension, in order of name.
-fn units<'a>(map: impl IntoIterator<Item = (&'a String, &'a u64)>) -> String {
+fn units(map: impl IntoIterator<Item = (impl Display, impl Display)>) -> String {
     let list: Vec<String> = map
         .into_iter()
         .map(|(dimension, units)| format!("{dimension}={units}"))

@@ -44,6 +44,15 @@ const WRONG_ASKS: &[(Change<wire::AdmitRequest>, Reason, &[&str])] = &[
     (|a| (a.target, a.tenant, a.ask) = (String::new(), "\0".into(), 0), Reason::Malformed, &["target", "tenant", "ask"]),
 ];
 
+/// Whatever came in, the next call is answered.
+async fn serves_on(cluster: Cluster) {
+    admission(&cluster, leader(&cluster))
+        .admit(ask("job"))
+        .await
+        .unwrap();
+    cluster.shutdown().await;
+}
+
 #[tokio::test]
 async fn wrong_asks_are_refused_and_not_charged() {
     let cluster = start_with_target(1).await;
@@ -360,11 +369,7 @@ async fn garbage_and_oversized_messages_are_refused() {
     let nowhere = send_raw(&cluster, "/weir.v1.AdmissionService/Nothing", Bytes::new()).await;
     assert_eq!(nowhere.unwrap_err().code(), Code::Unimplemented);
     nothing_happened(&cluster).await;
-    admission(&cluster, leader(&cluster))
-        .admit(ask("job"))
-        .await
-        .unwrap();
-    cluster.shutdown().await;
+    serves_on(cluster).await;
 }
 
 #[tokio::test]
@@ -385,11 +390,7 @@ async fn other_protocols_do_not_disturb() {
         let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
         assert!(closed.is_ok(), "{noise:?}");
     }
-    admission(&cluster, leader(&cluster))
-        .admit(ask("job"))
-        .await
-        .unwrap();
-    cluster.shutdown().await;
+    serves_on(cluster).await;
 }
 
 #[tokio::test]

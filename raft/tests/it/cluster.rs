@@ -1,5 +1,6 @@
 //! Elections, replication, restarts, snapshots, placement.
 
+use crate::faulty::Faults;
 use crate::world::{PATIENCE, World, admit, eventually, propose, put};
 use weir_admission::{AdmitOutcome, Outcome, PolicyOutcome};
 use weir_raft::{NodeId, ProposeError, Role, TransferError};
@@ -225,13 +226,10 @@ async fn a_node_whose_log_cannot_be_synced_fails_and_the_others_go_on() {
     let mut world = World::new(3, 1).await;
     world.commit(0, vec![put("a", 100)]).await;
     let leader = world.leader(0).await;
-    world.disks[&leader].break_down();
+    Faults::set(&world.disks[&leader].fail_all_syncs, true);
     let pending = world.group(leader, 0).submit(vec![admit("a", 1)]).await;
     let failure = world.groups(leader).failed().await;
-    assert!(
-        failure.to_string().contains("the disk is broken"),
-        "{failure}"
-    );
+    assert!(failure.to_string().contains("os error 5"), "{failure}");
     if let Ok(pending) = pending {
         // The followers may have it.
         let fate = pending.await;

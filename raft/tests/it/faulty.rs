@@ -1,9 +1,10 @@
-//! A disk that counts what is asked of it, and fails on command.
+//! A real disk that counts what is asked of it, and fails or takes long on command.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use weir_raft::disk::{Disk, DiskFile, DiskLock, Open, RealDisk};
 
 /// What was asked of a disk, and what it refuses.
@@ -23,6 +24,8 @@ pub(crate) struct Faults {
     pub(crate) fail_all_syncs: AtomicBool,
     /// Snapshots are damaged on their way to the disk.
     pub(crate) flip: AtomicBool,
+    /// How long a sync of any file takes, in milliseconds.
+    delay_ms: AtomicU64,
 }
 
 impl Faults {
@@ -34,6 +37,19 @@ impl Faults {
         match flag.load(Ordering::SeqCst) {
             true => Err(io::Error::from_raw_os_error(errno)),
             false => Ok(()),
+        }
+    }
+
+    /// Syncs of files take so long from now on.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay_ms
+            .store(delay.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    fn wait(&self) {
+        let until = Instant::now() + Duration::from_millis(self.delay_ms.load(Ordering::SeqCst));
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left);
         }
     }
 
@@ -131,6 +147,7 @@ impl DiskFile for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.faults.wait();
         Faults::check(&self.faults.fail_all_syncs, libc::EIO)?;
         if self.log {
             self.faults.syncs.fetch_add(1, Ordering::SeqCst);

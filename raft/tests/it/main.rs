@@ -16,7 +16,6 @@ mod identity;
 mod log_suite;
 mod network;
 mod simulated;
-mod slow;
 mod snapshots;
 mod store;
 mod world;

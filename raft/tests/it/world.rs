@@ -1,8 +1,8 @@
 //! A cluster in one process: each node on a runtime and thread of its own, with real sockets and a real
 //! directory, so that dropping the runtime ends it as abruptly as a process can end.
 
+use crate::faulty::{Faults, FaultyDisk};
 use crate::gate::Gate;
-use crate::slow::{Slow, SlowDisk};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) gate: Arc<Gate>,
     pub(crate) config: Config,
     pub(crate) clocks: BTreeMap<NodeId, Arc<dyn Clock>>,
-    pub(crate) disks: BTreeMap<NodeId, Arc<Slow>>,
+    pub(crate) disks: BTreeMap<NodeId, Arc<Faults>>,
     nodes: BTreeMap<NodeId, Node>,
 }
 
@@ -130,7 +130,7 @@ impl World {
         let connector = self.gate.connector(node, to_node);
         let address: SocketAddr = config.members[&node].parse().unwrap();
         let clock = Arc::clone(&self.clocks[&node]);
-        let disk = Arc::new(SlowDisk(Arc::clone(&self.disks[&node])));
+        let disk = Arc::new(FaultyDisk(Arc::clone(&self.disks[&node])));
         let (started, starting) = oneshot::channel();
         let (kill, killed) = oneshot::channel();
         let thread = std::thread::spawn(move || {

@@ -1,6 +1,6 @@
 //! The history of use, as a table and as JSON.
 
-use super::{json_text, lines, table};
+use super::{json_text, lines, table, units};
 use crate::ctl::Form;
 use crate::ctl::history::{By, Range, complaints};
 use crate::ctl::when;
@@ -42,7 +42,7 @@ fn text(range: &Range, history: &History) -> String {
             point.ungated,
         ];
         row.extend(counts.map(|count| count.to_string()));
-        row.push(used_text(point));
+        row.push(units(used(point)));
         table.add_row(row);
     }
     let mut text = lines(&table);
@@ -76,19 +76,6 @@ pub(super) fn used(point: &wire::HistoryPoint) -> BTreeMap<&str, i64> {
         *sum = sum.saturating_add(*units);
     }
     used
-}
-
-fn used_text(point: &wire::HistoryPoint) -> String {
-    let used = used(point);
-    let list: Vec<String> = used
-        .iter()
-        .map(|(dimension, units)| format!("{dimension}={units}"))
-        .collect();
-    if list.is_empty() {
-        "-".into()
-    } else {
-        list.join(",")
-    }
 }
 
 fn json_of(range: &Range, history: &History) -> Value {

@@ -132,11 +132,6 @@ fn priorities_table(target: &wire::Target, policy: &wire::Policy) -> String {
 /// What a policy says besides limits and priorities.
 fn knobs(policy: &wire::Policy) -> String {
     let default = |us: Option<u64>| us.map_or("by limit".into(), span);
-    let weights = policy
-        .tenant_weights
-        .iter()
-        .map(|(t, w)| (t, u64::from(*w)));
-    let weights: Vec<(String, u64)> = weights.map(|(t, w)| (t.clone(), w)).collect();
     let rows = [
         ("reply window", default(policy.reply_window_us)),
         ("send spread", default(policy.send_spread_us)),
@@ -157,10 +152,7 @@ fn knobs(policy: &wire::Policy) -> String {
             "default tenant weight",
             policy.default_tenant_weight.to_string(),
         ),
-        (
-            "tenant weights",
-            units(weights.iter().map(|(tenant, weight)| (tenant, weight))),
-        ),
+        ("tenant weights", units(&policy.tenant_weights)),
     ];
     rows.iter()
         .map(|(name, value)| format!("{name:<22} {value}\n"))
