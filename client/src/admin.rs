@@ -164,7 +164,8 @@ impl Client {
 
     async fn deliver<R: Rpc>(&self, aim: &Aim, request: R) -> Result<R::Answer, Error> {
         let shared = &self.owner.shared;
-        let until = Instant::now() + RETRY_MAX;
+        let begun = Instant::now();
+        let until = begun + RETRY_MAX;
         let mut again = false;
         for patience in ADMIN_FIRST_TIMEOUTS {
             let next = Instant::now() + patience;
@@ -180,7 +181,15 @@ impl Client {
             }
         }
         let delivered = shared.deliver_on(aim, request, ADMIN_TIMEOUT, until, again);
-        delivered.await.map_err(|undelivered| undelivered.error)
+        delivered.await.map_err(|undelivered| {
+            let mut error = undelivered.error;
+            if let Error::Unavailable { message, .. } = &mut error {
+                // The last try is not all that was done.
+                let tried_for = begun.elapsed().as_secs_f64();
+                *message += &format!("; tried for {tried_for:.1} s");
+            }
+            error
+        })
     }
 }
 

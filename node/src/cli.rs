@@ -97,7 +97,8 @@ impl Cli {
     pub async fn run(self) -> Exit {
         match self.command {
             Command::Dev(args) => {
-                init_trace("warn");
+                // What replication says when nodes come and go is no news: all of them do, at once.
+                init_trace("warn,openraft=error,weir_raft=error");
                 told(dev::run(args).await)
             }
             Command::Demo(args) => {

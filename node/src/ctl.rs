@@ -29,6 +29,9 @@ use self::watch::WatchArgs;
 use crate::exit::{EXIT_CODES, Exit};
 use crate::output;
 use clap::{Args, Subcommand, ValueEnum};
+use std::time::Duration;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 use weir_client::{Client, Options};
 
 /// Arguments of `weir ctl`.
@@ -127,6 +130,7 @@ enum Command {
 
 /// Carries a command out and prints its answer.
 pub async fn run(args: CtlArgs) -> Exit {
+    let servers = args.server.clone();
     match answer(args).await {
         Ok((text, exit)) => match output::print(text) {
             Ok(()) => exit,
@@ -137,9 +141,27 @@ pub async fn run(args: CtlArgs) -> Exit {
         },
         Err(error) => {
             eprintln!("error: {error}");
+            if error.exit() == Exit::Unavailable {
+                eprint!("{}", unresolved(&servers).await);
+            }
             error.exit()
         }
     }
+}
+
+/// Longest wait for what a name means.
+const RESOLVED_WITHIN: Duration = Duration::from_secs(2);
+
+/// What stands in `--server` and means nothing on this machine, one line each: no node is down for that.
+async fn unresolved(servers: &[String]) -> String {
+    let mut lines = String::new();
+    for server in servers {
+        let looked_up = timeout(RESOLVED_WITHIN, lookup_host(server.as_str())).await;
+        if let Ok(Err(error)) = looked_up {
+            lines += &format!("--server {server} cannot be resolved on this machine: {error}\n");
+        }
+    }
+    lines
 }
 
 /// The answer's text, and how the program ends: a rejected ask is an answer, but not a success.

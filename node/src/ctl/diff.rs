@@ -203,6 +203,11 @@ fn limit_lines(limit: &wire::Limit) -> impl Iterator<Item = Line> {
     .into_iter()
 }
 
+/// What a policy says besides limits, priorities and tenants, as a file says it.
+pub(super) fn settings(policy: &wire::Policy) -> impl Iterator<Item = (String, String)> {
+    knobs(policy).map(|line| (line.key, line.value.text))
+}
+
 fn knobs(policy: &wire::Policy) -> impl Iterator<Item = Line> {
     let same = |name: &str, value| line(name, name, value);
     let span = |name: &str, value| line(name, format!("{name}_us"), value);

@@ -202,7 +202,7 @@ pub(super) const KEYS: &[Key] = &[
         TARGET,
         [
             "rejected_counts",
-            "true or false",
+            "flag",
             "true, false",
             "true",
             "Whether the provider counts calls that it answers with 429. If not, their charge is given back.",

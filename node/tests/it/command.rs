@@ -166,8 +166,14 @@ async fn without_a_cluster_the_command_line_ends_with_3() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let (code, _, stderr) = run(&["ctl", "--server", &free.to_string(), "status"]).await;
+    // Too long for a name, so that no name server is asked.
+    let nobody = format!("{}:7400", "n".repeat(64));
+    let servers = format!("{free},{nobody}");
+    let (code, _, stderr) = run(&["ctl", "--server", &servers, "status"]).await;
     assert_eq!(code, 3, "{stderr}");
+    let unknown = format!("--server {nobody} cannot be resolved on this machine");
+    assert!(stderr.contains(&unknown), "{stderr}");
+    assert!(!stderr.contains(&format!("--server {free}")), "{stderr}");
     let told = stderr.strip_prefix("waiting for the cluster\n");
     assert!(
         told.is_some_and(|rest| rest.starts_with("error: ")),

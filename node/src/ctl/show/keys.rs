@@ -1,9 +1,13 @@
 //! The keys of policy files.
 
-use super::{json_text, lines, table};
+use super::json_text;
 use crate::ctl::Form;
 use crate::ctl::policy_keys::{KEYS, Key};
 use serde_json::{Value, json};
+
+/// Characters of a line, and what stands before a sentence.
+const WIDTH: usize = 100;
+const INDENT: &str = "      ";
 
 /// Every key, what it may be and what it does.
 pub(in crate::ctl) fn keys(form: Form) -> String {
@@ -19,22 +23,37 @@ pub(in crate::ctl) fn keys(form: Form) -> String {
 fn text() -> String {
     let mut text = String::new();
     for of_table in KEYS.chunk_by(|one, next| one.table == next.table) {
-        let first = of_table.first().map_or("", |key| key.table);
-        let mut table = table(&[first, "KIND", "RANGE", "DEFAULT", "WHAT IT DOES"]);
+        let table = of_table.first().map_or("", |key| key.table);
+        text += &format!("{table}\n");
         for key in of_table {
             let default = if key.default.is_empty() {
-                "must be given"
+                "must be given".to_owned()
             } else {
-                key.default
+                format!("default {}", key.default)
             };
-            table.add_row([key.name, key.kind, key.range, default, key.what]);
+            text += &format!("  {}: {}, {}; {default}\n", key.name, key.kind, key.range);
+            text += &wrapped(key.what);
         }
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text += &lines(&table);
+        text.push('\n');
     }
+    text.pop();
     text
+}
+
+/// A sentence below its key, in lines of at most [`WIDTH`] characters.
+fn wrapped(sentence: &str) -> String {
+    let mut lines = vec![INDENT.to_owned()];
+    for word in sentence.split(' ') {
+        let fits = |line: &String| {
+            line == INDENT || line.chars().count() + 1 + word.chars().count() <= WIDTH
+        };
+        match lines.last_mut().filter(|line| fits(line)) {
+            Some(line) if line == INDENT => line.push_str(word),
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(format!("{INDENT}{word}")),
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 fn json_of(key: &Key) -> Value {

@@ -2,6 +2,7 @@
 
 use super::{incomplete, json, json_text, lines, span, table, units};
 use crate::ctl::Form;
+use crate::ctl::diff::settings;
 use crate::exit::Exit;
 use crate::words::counted;
 use weir_client::TargetList;
@@ -129,33 +130,11 @@ fn priorities_table(target: &wire::Target, policy: &wire::Policy) -> String {
     lines(&table)
 }
 
-/// What a policy says besides limits and priorities.
+/// What a policy says besides limits and priorities, in the words of its file.
 fn knobs(policy: &wire::Policy) -> String {
-    let default = |us: Option<u64>| us.map_or("by limit".into(), span);
-    let rows = [
-        ("reply window", default(policy.reply_window_us)),
-        ("send spread", default(policy.send_spread_us)),
-        ("horizon", span(policy.horizon_us)),
-        (
-            "headroom",
-            word(policy.headroom().as_str_name(), "HEADROOM_"),
-        ),
-        (
-            "estimate",
-            word(policy.estimate().as_str_name(), "ESTIMATE_"),
-        ),
-        (
-            "rejected counts",
-            word(policy.rejected_counts().as_str_name(), "REJECTED_COUNTS_"),
-        ),
-        (
-            "default tenant weight",
-            policy.default_tenant_weight.to_string(),
-        ),
-        ("tenant weights", units(&policy.tenant_weights)),
-    ];
-    rows.iter()
-        .map(|(name, value)| format!("{name:<22} {value}\n"))
+    let weights = ("tenant_weights".to_owned(), units(&policy.tenant_weights));
+    let rows = settings(policy).chain([weights]);
+    rows.map(|(key, value)| format!("{key:<22} {value}\n"))
         .collect()
 }
 

@@ -265,6 +265,11 @@ fn the_history_tells_steps_and_who_is_missing() {
 }
 
 #[test]
+fn keys_are_told_for_people_and_programs() {
+    check_both("policy-keys", keys);
+}
+
+#[test]
 fn releases_tell_what_became_of_the_grant() {
     for status in [
         wire::ReleaseStatus::Applied,
