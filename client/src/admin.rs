@@ -55,8 +55,8 @@ impl Client {
         let shards = self.learn_routes().await?.shards;
         let mut missing: BTreeSet<u32> = (0..shards).collect();
         let mut targets: BTreeMap<String, wire::Target> = BTreeMap::new();
-        let [first, second] = ADMIN_FIRST_TIMEOUTS;
-        for (round, patience) in [first, second, ADMIN_TIMEOUT].into_iter().enumerate() {
+        let rounds = ADMIN_FIRST_TIMEOUTS.into_iter().chain([ADMIN_TIMEOUT]);
+        for (round, patience) in rounds.enumerate() {
             if round > 0 {
                 tokio::time::sleep(PROBE_MIN).await;
                 self.learn_routes().await?;

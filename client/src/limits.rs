@@ -93,9 +93,13 @@ pub const RESUME_SPREAD: Duration = Duration::from_millis(500);
 pub const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long an operator's question to one node may take: nodes ask each other to answer it.
 pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it may take while other nodes were not asked yet, in turn; then [`ADMIN_TIMEOUT`]. A node that hangs
-/// holds an operator up for the first of them, and after the second another one leads in its place.
-pub const ADMIN_FIRST_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+/// How long it may take at first, one after the other; then [`ADMIN_TIMEOUT`]. A leader that hangs holds an operator
+/// up for two of them: followers name it until they have elected another one, after the first.
+pub const ADMIN_FIRST_TIMEOUTS: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
 
 /// Releases and cancels that wait for the background. Beyond it they are dropped and counted: their
 /// charge leaves the cap by itself.
@@ -123,7 +127,7 @@ pub const TRY_TIMEOUT_MAX: Duration = RETRY_MAX;
 pub const UNGATED_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 const _: () = assert!(CLIENT_RETRY_MAX < RELEASED_MEMORY);
-const _: () = assert!(ADMIN_FIRST_TIMEOUTS[1].as_micros() < ADMIN_TIMEOUT.as_micros());
+const _: () = assert!(ADMIN_FIRST_TIMEOUTS[2].as_micros() < ADMIN_TIMEOUT.as_micros());
 const _: () = assert!(LOCAL_RETRY_MIN.as_micros() < LOCAL_RETRY_MAX.as_micros());
 const _: () = assert!(BACKOFF_MIN.as_micros() < BACKOFF_MAX.as_micros());
 const _: () = assert!(RETRY_RESERVE <= RETRY_SAVED_MAX);
