@@ -3,7 +3,6 @@
 //! Integers are little-endian and fixed in width, lists carry their length, maps and sets must be in
 //! strictly rising order. No reading allocates more than the input is long.
 
-use crate::by_digest::ByDigest;
 use crate::{
     Amounts, DimensionName, GrantId, LimitName, Principal, PriorityName, Stamp, TargetName,
     TenantName,
@@ -61,7 +60,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of a list: never more elements than bytes are left.
-    fn count(&mut self) -> Result<usize, DecodeError> {
+    pub(crate) fn count(&mut self) -> Result<usize, DecodeError> {
         let count = usize::take(self)?;
         if count > self.rest.len() {
             Err(self.expected("a list that fits"))
@@ -247,30 +246,6 @@ impl<K: Canonical + Ord, V: Canonical> Canonical for BTreeMap<K, V> {
             map.insert(key, V::take(from)?);
         }
         Ok(map)
-    }
-}
-
-impl<V: Canonical> Canonical for ByDigest<V> {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.len().put(out);
-        for (digest, record) in self.sorted() {
-            digest.put(out);
-            record.put(out);
-        }
-    }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut records = ByDigest::default();
-        let mut last = None;
-        for _ in 0..from.count()? {
-            let digest = u128::take(from)?;
-            if last.is_some_and(|last| last >= digest) {
-                return Err(from.expected("rising order"));
-            }
-            last = Some(digest);
-            let record = V::take(from)?;
-            records.get_or_insert_with(digest, || record);
-        }
-        Ok(records)
     }
 }
 

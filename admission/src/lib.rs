@@ -19,11 +19,13 @@
 
 mod amounts;
 mod by_digest;
+mod checkpoint;
 mod codec;
 mod hash;
 pub mod limits;
 mod meter;
 mod name;
+mod notes;
 mod operation;
 mod order;
 mod pacer;
@@ -49,7 +51,7 @@ pub use policy::{
     EnforcedBy, Estimate, Headroom, InitialUse, Kind, Limit, Policy, Priority, Violation,
 };
 pub use shard::{ShardId, pool_of, shard_of};
-pub use state::State;
+pub use state::{Checkpoint, CheckpointStep, State};
 pub use time::{Micros, Stamp};
 pub use view::{
     Explanation, Holds, KnownAdmission, LimitAhead, LimitUse, PolicyVersion, PriorityAhead,

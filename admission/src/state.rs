@@ -1,18 +1,22 @@
 //! The state of one shard: every target with its policy, use, waiting tickets and grants.
 
+mod checkpoint;
 mod reads;
 mod resolve;
+mod targets;
 
 use crate::codec::{Canonical, DecodeError, Reader, canonical};
 use crate::hash::sip128;
 use crate::limits::{LOOK_AHEAD_MAX, TARGETS_MAX};
-use crate::target::{Target, Ungated, touch_grants};
+use crate::target::{Ahead, Target, Ungated};
 use crate::{
     Admit, AdmitOutcome, AskName, DeletePolicy, Extend, GrantId, Operation, Outcome, PolicyOutcome,
     PutPolicy, Refusal, Release, Report, Stamp, TargetName,
 };
+pub use checkpoint::{Checkpoint, CheckpointStep};
 use resolve::{Digester, Digests, ask_of, check_admit, check_id, class_of, known, settled};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use targets::Targets;
 
 /// Format of the canonical bytes.
 const FORMAT: u32 = 1;
@@ -22,11 +26,12 @@ const FORMAT: u32 = 1;
 pub struct State {
     now: Stamp,
     secret: Option<u128>,
-    targets: BTreeMap<TargetName, Target>,
+    targets: Targets,
     /// Targets without a policy, with the time after which nothing of their use counts.
     deleted: BTreeSet<(u64, TargetName)>,
     /// Target that was swept last without being asked for.
     cursor: Option<TargetName>,
+    checkpoint: checkpoint::Current,
 }
 
 canonical!(State {
@@ -34,7 +39,8 @@ canonical!(State {
     secret,
     targets,
     deleted,
-    cursor
+    cursor,
+    checkpoint
 });
 
 impl State {
@@ -65,7 +71,8 @@ impl State {
             .iter()
             .map(|operation| digester.digests(operation));
         let digests: Vec<_> = digests.collect();
-        let mut ends = Vec::with_capacity(operations.len());
+        let now = self.now.as_micros();
+        let mut ahead = Ahead::new();
         let mut last: Option<(&TargetName, &Target)> = None;
         for (operation, digests) in operations.iter().zip(&digests) {
             let Some(name) = operation.target() else {
@@ -73,19 +80,25 @@ impl State {
             };
             if last.is_none_or(|(last, _)| last != name) {
                 last = self.targets.get(name).map(|target| (name, target));
+                if let Some((_, target)) = last {
+                    ahead.endings(target, now);
+                }
             }
             let Some((_, target)) = last else { continue };
             match operation {
-                Operation::Admit(_)
-                | Operation::Cancel(_)
-                | Operation::Unwake(_)
-                | Operation::Report(_) => target.touch(digests.admission, digests.queue),
-                Operation::Release(release) => ends.push((target, release.grant)),
-                Operation::Extend(extend) => ends.push((target, extend.grant)),
+                Operation::Admit(_) | Operation::Report(_) => {
+                    ahead.admission(target, digests.admission);
+                    ahead.queue(target, digests.queue);
+                }
+                Operation::Cancel(_) | Operation::Unwake(_) => {
+                    ahead.admission(target, digests.admission);
+                }
+                Operation::Release(release) => ahead.grant(target, release.grant),
+                Operation::Extend(extend) => ahead.grant(target, extend.grant),
                 Operation::PutPolicy(_) | Operation::DeletePolicy(_) | Operation::Seed(_) => {}
             }
         }
-        touch_grants(&ends);
+        ahead.read();
         digests
     }
 
@@ -134,9 +147,7 @@ impl State {
         }
         let mut state = State::take(&mut reader)?;
         reader.end()?;
-        for target in state.targets.values_mut() {
-            target.restore_lines();
-        }
+        state.targets.restore_lines();
         state
             .check()
             .map_err(|expected| reader.expected(expected))?;
@@ -150,7 +161,7 @@ impl State {
 
     /// The first broken invariant. Linear in the size of the state: for tests and for bytes from elsewhere.
     pub fn check(&self) -> Result<(), &'static str> {
-        for (name, target) in &self.targets {
+        for (name, target) in self.targets.iter() {
             target.check()?;
             let listed = self
                 .deleted
@@ -161,8 +172,8 @@ impl State {
         }
         let deleted = self
             .targets
-            .values()
-            .filter(|target| target.policy.is_none())
+            .iter()
+            .filter(|(_, target)| target.policy.is_none())
             .count();
         if deleted == self.deleted.len() {
             Ok(())
@@ -187,20 +198,15 @@ impl State {
 
     /// Sweeps one target in turn, so that those nobody asks for give their memory back too.
     fn sweep_next(&mut self) {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let after = match self.cursor.take() {
-            Some(cursor) => Excluded(cursor),
-            None => Unbounded,
-        };
         let now = self.now.as_micros();
-        self.cursor = self
-            .targets
-            .range_mut((after, Unbounded))
-            .next()
-            .map(|(name, target)| {
-                target.sweep(now);
-                name.clone()
-            });
+        let next = self.targets.next_mut(self.cursor.as_ref());
+        self.cursor = next.map(|(name, target)| {
+            let mut ahead = Ahead::new();
+            ahead.endings(target, now);
+            ahead.read();
+            target.sweep(now);
+            name.clone()
+        });
     }
 
     /// A target with a policy, brought to now.
@@ -311,13 +317,10 @@ impl State {
         {
             return PolicyOutcome::Conflict { version: in_force };
         }
-        if !self.targets.contains_key(&put.target) && self.targets.len() >= TARGETS_MAX {
+        if self.targets.get(&put.target).is_none() && self.targets.len() >= TARGETS_MAX {
             return PolicyOutcome::Full;
         }
-        let target = self
-            .targets
-            .entry(put.target.clone())
-            .or_insert_with(Target::without_policy);
+        let target = self.targets.get_or_insert(&put.target);
         if target.policy.as_ref() == Some(&put.policy) {
             return PolicyOutcome::Put {
                 version: target.version,

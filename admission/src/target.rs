@@ -11,9 +11,11 @@ mod admission;
 mod ahead;
 mod ask;
 mod check;
+mod checkpoint;
 mod class;
 mod codec;
 mod estimate;
+mod grants;
 mod history;
 mod housekeeping;
 mod near;
@@ -24,14 +26,17 @@ mod view;
 use crate::by_digest::ByDigest;
 use crate::limits::{DIMENSIONS_MAX, LATENESS_START};
 use crate::meter::Meter;
+use crate::notes::Notes;
 use crate::{DimensionName, GrantId, Micros, Policy, Refusal};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 pub(crate) use admission::{Admission, Grant, GrantRecord, Place, Ticket, Uncertain};
-pub(crate) use ahead::touch_grants;
+pub(crate) use ahead::Ahead;
 pub(crate) use ask::Ask;
+pub(crate) use checkpoint::{Stage, Taken};
 pub(crate) use class::{Class, Queue};
 pub(crate) use estimate::{Bounds, Learned};
+pub(crate) use grants::Grants;
 pub(crate) use history::{Former, History, Origin};
 pub(crate) use settle::{Known, Ungated};
 
@@ -74,18 +79,18 @@ pub(crate) struct Target {
     /// Admissions that are remembered.
     pub(crate) admissions: ByDigest<Admission>,
     /// Grants that are remembered.
-    pub(crate) grants: BTreeMap<GrantId, GrantRecord>,
+    pub(crate) grants: Grants,
     /// When to look at each waiting admission: at the time its caller is due back, or earlier (an ask that
     /// only moves that time on leaves the note as it is).
     pub(crate) due: BTreeSet<(u64, AdmissionKey)>,
     /// Admissions that hold nothing, with the time of forgetting, in rising order of it.
-    pub(crate) forgetting: VecDeque<(u64, AdmissionKey)>,
+    pub(crate) forgetting: Notes<(u64, AdmissionKey)>,
     /// Grants with the time of their expiry as first set; an extended one is put back when its turn comes.
-    pub(crate) expiring: VecDeque<(u64, GrantId)>,
+    pub(crate) expiring: Notes<(u64, GrantId)>,
     /// Ended grants with the time of forgetting, in rising order of it.
-    pub(crate) ended: VecDeque<(u64, GrantId)>,
+    pub(crate) ended: Notes<(u64, GrantId)>,
     /// Idle queues with the time they became idle; a queue that was busy since is put back or dropped.
-    pub(crate) idle: VecDeque<(u64, QueueKey)>,
+    pub(crate) idle: Notes<(u64, QueueKey)>,
     /// Largest start tag of a priority served, in 1/1024 ns of cap time.
     pub(crate) virtual_time: i128,
     /// The latest start granted.
@@ -104,6 +109,8 @@ pub(crate) struct Target {
     pub(crate) live_grants: u64,
     /// True once anything was charged.
     pub(crate) served: bool,
+    /// How far a checkpoint under way is with it.
+    pub(crate) checkpoint: Stage,
 }
 
 impl Target {

@@ -2,10 +2,10 @@
 //!
 //! No history makes the rules panic or breaks an invariant. Two replicas with the same entries give the same
 //! answers and have the same bytes, although one of them reads its entries back from the log, and itself
-//! from its bytes in between.
+//! from its bytes in between. A checkpoint has the bytes of its beginning, whatever is applied meanwhile.
 
 use crate::plan::{Entry, Plan};
-use weir_admission::{Operation, Outcome, Stamp, State, shard_of};
+use weir_admission::{CheckpointStep, Operation, Outcome, Stamp, State, shard_of};
 use weir_proto::convert::session::{Kind, answer};
 use weir_proto::error::Reason;
 use weir_proto::stored::{decode_batch, encode_batch};
@@ -20,9 +20,14 @@ const NEAR: usize = 8;
 pub fn run(bytes: &[u8]) {
     let mut plan = Plan::new(bytes);
     let (mut one, mut two) = (State::default(), State::default());
+    let mut checkpoint = None;
     while let Some(entry) = plan.entry() {
         if entry.restores {
             two = State::decode(&two.encode()).expect("what was encoded reads back");
+            checkpoint.get_or_insert_with(|| {
+                one.begin_checkpoint();
+                one.encode()
+            });
         }
         let outcomes = one.apply(entry.index, entry.stamp, &entry.batch);
         assert_eq!(outcomes.len(), entry.batch.len(), "one answer for each");
@@ -30,6 +35,7 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(two.apply(entry.index, stamp, &batch), outcomes);
         assert_eq!(one.check(), Ok(()));
         assert_eq!(one.encode(), two.encode(), "replicas are equal");
+        take(&mut one, &mut checkpoint);
         look(&one, &entry);
         for (operation, outcome) in entry.batch.iter().zip(&outcomes) {
             told(operation, outcome);
@@ -37,6 +43,15 @@ pub fn run(bytes: &[u8]) {
         plan.note(&outcomes);
     }
     assert_eq!(one.digest(), two.digest(), "replicas are equal");
+}
+
+/// Takes a few records more of the checkpoint under way.
+fn take(state: &mut State, begun: &mut Option<Vec<u8>>) {
+    match state.continue_checkpoint(2) {
+        CheckpointStep::UnderWay => assert!(begun.is_some()),
+        CheckpointStep::Done(taken) => assert_eq!(Some(taken.encode()), begun.take()),
+        CheckpointStep::NotBegun => assert!(begun.is_none()),
+    }
 }
 
 /// The entry as a follower reads it. What no log takes is applied as it is: the rules refuse it alike.

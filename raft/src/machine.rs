@@ -71,9 +71,14 @@ impl RaftStateMachine<TypeConfig> for Machine {
         })
         .await?;
         let turn = self.replica.turn();
-        let _turn = turn.lock().await;
-        self.replica.install(meta, state);
-        Ok(())
+        let turn = turn.lock().await;
+        let replaced = self.replica.install(meta, state);
+        drop(turn);
+        offload(move || {
+            drop(replaced);
+            Ok(())
+        })
+        .await
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
@@ -94,14 +99,37 @@ impl RaftSnapshotBuilder<TypeConfig> for Machine {
         let Self {
             replica, snapshots, ..
         } = self.clone();
-        let turn = replica.turn().lock_owned().await;
+        in_turn(&replica, |replica| {
+            replica.begin_checkpoint();
+            Ok(())
+        })
+        .await?;
+        let (meta, checkpoint) = loop {
+            if let Some(all) = in_turn(&replica, Replica::continue_checkpoint).await? {
+                break all;
+            }
+            // Whoever waits to apply or to read goes first.
+            tokio::task::yield_now().await;
+        };
         offload(move || {
-            let (meta, snapshot) = replica.encode();
-            // Applying goes on while the file is written.
-            drop(turn);
+            let snapshot = Bytes::from(checkpoint.encode());
             snapshots.save(&meta, &snapshot)?;
             Ok(Snapshot { meta, snapshot })
         })
         .await
     }
+}
+
+/// Work on a replica that must not be applied to meanwhile.
+async fn in_turn<R: Send + 'static>(
+    replica: &Arc<Replica>,
+    work: impl FnOnce(&Replica) -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    let turn = replica.turn().lock_owned().await;
+    let replica = Arc::clone(replica);
+    offload(move || {
+        let _turn = turn;
+        work(&replica)
+    })
+    .await
 }

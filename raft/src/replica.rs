@@ -3,22 +3,24 @@
 use crate::Clock;
 use crate::cluster_time::{Anchor, ClusterTime};
 use crate::types::{Applied, Entry, LogId, Payload, SnapshotMeta, StoredMembership};
-use bytes::Bytes;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
-use weir_admission::{Operation, ShardId, Stamp, State};
+use weir_admission::{Checkpoint, CheckpointStep, Operation, ShardId, Stamp, State};
 use weir_proto::stored::{StoredError, decode_batch};
+
+/// Records of a part of a snapshot: a few tenths of a millisecond.
+const PART_RECORDS: usize = 512;
 
 /// One shard's replica. Applied to by the state machine, read by everybody.
 pub(crate) struct Replica {
     shard: ShardId,
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
-    /// Held while entries are applied and while a snapshot is encoded, so that applying waits for an
-    /// encode by yielding and not by blocking every other group of the thread.
+    /// Held while entries are applied and while a part of a snapshot is taken, so that applying waits for
+    /// that by yielding and not by blocking every other group of the thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     anchor: watch::Sender<Option<Anchor>>,
     /// Bytes of batches that may be applied without a snapshot.
@@ -32,8 +34,10 @@ struct Inner {
     applied: Option<LogId>,
     membership: StoredMembership,
     time: ClusterTime,
-    /// Bytes of batches applied since the last snapshot was encoded.
+    /// Bytes of batches applied since the last snapshot was begun.
     unsaved_bytes: u64,
+    /// Position of the checkpoint under way.
+    checkpoint: Option<SnapshotMeta>,
 }
 
 impl Replica {
@@ -62,6 +66,7 @@ impl Replica {
                 membership,
                 time,
                 unsaved_bytes: 0,
+                checkpoint: None,
             }),
             turn: Arc::new(tokio::sync::Mutex::new(())),
             anchor: watch::Sender::new(None),
@@ -78,7 +83,7 @@ impl Replica {
         &*self.clock
     }
 
-    /// The right to apply entries or to encode a snapshot.
+    /// The right to apply entries or to take a part of a snapshot.
     pub(crate) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.turn)
     }
@@ -145,16 +150,37 @@ impl Replica {
         Ok(applied)
     }
 
-    /// The state's bytes with their position. Call it with the [turn](Self::turn) taken.
-    pub(crate) fn encode(&self) -> (SnapshotMeta, Bytes) {
+    /// Begins to take the state as it is now, for a snapshot. Call it with the [turn](Self::turn) taken.
+    pub(crate) fn begin_checkpoint(&self) {
         let mut inner = self.lock();
-        let meta = SnapshotMeta {
+        inner.checkpoint = Some(SnapshotMeta {
             last_log_id: inner.applied,
             last_membership: inner.membership.clone(),
-        };
-        let state = Bytes::from(inner.state.encode());
+        });
         inner.unsaved_bytes = 0;
-        (meta, state)
+        inner.state.begin_checkpoint();
+    }
+
+    /// Takes a part of it; with the last one gives all of it, with its position. Call it with the
+    /// [turn](Self::turn) taken.
+    ///
+    /// # Errors
+    /// The state was replaced by a leader's snapshot meanwhile.
+    pub(crate) fn continue_checkpoint(
+        &self,
+    ) -> io::Result<Option<(SnapshotMeta, Box<Checkpoint>)>> {
+        let mut inner = self.lock();
+        let step = inner.state.continue_checkpoint(PART_RECORDS);
+        match (step, inner.checkpoint.take()) {
+            (CheckpointStep::UnderWay, Some(meta)) => {
+                inner.checkpoint = Some(meta);
+                Ok(None)
+            }
+            (CheckpointStep::Done(checkpoint), Some(meta)) => Ok(Some((meta, checkpoint))),
+            (CheckpointStep::NotBegun, _) | (_, None) => Err(io::Error::other(
+                "another state was installed while a snapshot was taken",
+            )),
+        }
     }
 
     /// Reads a snapshot's state without taking it over yet.
@@ -162,17 +188,20 @@ impl Replica {
         decode_state(self.shard, state)
     }
 
-    /// Replaces everything by a leader's snapshot. Call it with the [turn](Self::turn) taken.
-    pub(crate) fn install(&self, meta: &SnapshotMeta, state: State) {
+    /// Replaces everything by a leader's snapshot, and gives back the state as it was. Call it with the
+    /// [turn](Self::turn) taken.
+    pub(crate) fn install(&self, meta: &SnapshotMeta, state: State) -> State {
         let mut inner = self.lock();
         let now = self.clock.now();
         inner.time = ClusterTime::loaded(term_of(meta.last_log_id), state.now(), now);
-        inner.state = state;
+        let replaced = std::mem::replace(&mut inner.state, state);
         inner.applied = meta.last_log_id;
         inner.membership = meta.last_membership.clone();
         inner.unsaved_bytes = 0;
+        inner.checkpoint = None;
         drop(inner);
         self.anchor.send_replace(None);
+        replaced
     }
 
     fn decode(&self, index: u64, batch: &[u8]) -> io::Result<(Stamp, Vec<Operation>)> {
@@ -209,6 +238,7 @@ mod tests {
     use super::*;
     use crate::MonotonicClock;
     use crate::types::Batch;
+    use bytes::Bytes;
     use weir_admission::{DeletePolicy, TargetName};
     use weir_proto::stored::encode_batch;
 
@@ -279,6 +309,35 @@ mod tests {
         assert!(Replica::new(ShardId(3), clock, 1, Some((&meta, b"nonsense"))).is_err());
     }
 
+    /// The position, and the bytes as of it, of a snapshot that is taken to its end.
+    fn rest(replica: &Replica) -> (Option<LogId>, Vec<u8>) {
+        loop {
+            if let Some((meta, checkpoint)) = replica.continue_checkpoint().unwrap() {
+                return (meta.last_log_id, checkpoint.encode());
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_of_its_beginning_whatever_is_applied_meanwhile() {
+        let replica = replica(u64::MAX);
+        replica.apply(entry(1, batch(5))).unwrap();
+        let begun = (replica.position().0, replica.peek(State::encode));
+        replica.begin_checkpoint();
+        replica.apply(entry(2, batch(9))).unwrap();
+        assert_eq!(rest(&replica), begun);
+        assert!(replica.continue_checkpoint().is_err(), "it ended");
+        replica.begin_checkpoint();
+        let meta = SnapshotMeta {
+            last_log_id: replica.position().0,
+            last_membership: StoredMembership::default(),
+        };
+        let replaced = replica.install(&meta, State::default());
+        assert_eq!(replaced.now(), Stamp::from_micros(9));
+        let error = replica.continue_checkpoint().unwrap_err().to_string();
+        assert!(error.contains("another state was installed"), "{error}");
+    }
+
     #[tokio::test]
     async fn a_snapshot_is_due_once_when_the_bytes_are_reached_and_again_after_the_next() {
         let size = batch(0).len() as u64;
@@ -289,7 +348,7 @@ mod tests {
                 let told = futures::FutureExt::now_or_never(replica.snapshot_due());
                 assert_eq!(told.is_some(), due);
             }
-            replica.encode();
+            replica.begin_checkpoint();
         }
     }
 }

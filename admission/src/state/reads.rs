@@ -3,7 +3,7 @@
 use super::State;
 use super::resolve::{Digester, admission_key, ask_of, check_admit, settled};
 use crate::limits::LOOK_AHEAD_MAX;
-use crate::target::{AdmissionKey, Target, touch_grants};
+use crate::target::{AdmissionKey, Ahead, Target};
 use crate::{
     Admit, CallOutcome, Explanation, GrantId, Operation, PolicyVersion, Refusal, Settlement, Stamp,
     TargetName, TargetView,
@@ -17,15 +17,15 @@ enum Named {
     Attempt(AdmissionKey, u64),
 }
 
-fn touch_named<'a>(named: impl Iterator<Item = &'a (&'a Target, Named)>) {
-    let mut grants = Vec::new();
+fn read_named<'a>(named: impl Iterator<Item = &'a (&'a Target, Named)>) {
+    let mut ahead = Ahead::new();
     for (target, named) in named {
         match named {
-            Named::Grant(grant) => grants.push((*target, *grant)),
-            Named::Attempt(key, _) => target.touch_admission(*key),
+            Named::Grant(grant) => ahead.grant(target, *grant),
+            Named::Attempt(key, _) => ahead.admission(target, *key),
         }
     }
-    touch_grants(&grants);
+    ahead.read();
 }
 
 impl State {
@@ -91,7 +91,7 @@ impl State {
         let mut settlements = Vec::with_capacity(batch.len());
         for run in batch.chunks(LOOK_AHEAD_MAX) {
             let named: Vec<_> = run.iter().map(|operation| self.named(operation)).collect();
-            touch_named(named.iter().flatten());
+            read_named(named.iter().flatten());
             let settled = |(operation, named): (_, Option<_>)| self.settlement(operation, named?);
             settlements.extend(run.iter().zip(named).map(settled));
         }

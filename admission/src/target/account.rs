@@ -1,7 +1,7 @@
 //! What an operation would change in what is charged: read before it is applied, for those who count use.
 
 use super::settle::settled_units;
-use super::{AdmissionKey, Grant, GrantRecord, Known, Place, Target, Units, at};
+use super::{AdmissionKey, Grant, Known, Place, Target, Units, at};
 use crate::{CallOutcome, GrantId, Settlement};
 
 impl Target {
@@ -12,7 +12,7 @@ impl Target {
         known: &Known,
         outcome: CallOutcome,
     ) -> Option<Settlement> {
-        let grant = self.grants.get(&id).and_then(GrantRecord::live)?;
+        let grant = self.grants.live(id)?;
         let counts = self
             .policy
             .as_ref()
@@ -22,7 +22,7 @@ impl Target {
 
     /// What taking back a grant would change.
     pub(crate) fn refund_of(&self, id: GrantId) -> Option<Settlement> {
-        let grant = self.grants.get(&id).and_then(GrantRecord::live)?;
+        let grant = self.grants.live(id)?;
         self.settlement(grant, &Units::default())
     }
 

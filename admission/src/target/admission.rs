@@ -1,6 +1,7 @@
 //! What is remembered of one admission, its ticket and its grants.
 
 use super::{AdmissionKey, QueueKey, Units};
+use crate::by_digest::{Record, Seen};
 use crate::limits::CLOSED_ATTEMPTS_MAX;
 
 /// One logical call that wants to happen.
@@ -22,6 +23,14 @@ pub(crate) struct Admission {
     pub(crate) place: Place,
     /// When it is forgotten, if it holds nothing.
     pub(crate) forget_at: u64,
+    /// See [`Record`].
+    pub(crate) seen: Seen,
+}
+
+impl Record for Admission {
+    fn seen(&mut self) -> &mut Seen {
+        &mut self.seen
+    }
 }
 
 /// What an admission holds.
@@ -121,6 +130,7 @@ impl Admission {
             closed: Vec::new(),
             place: Place::Nothing,
             forget_at: 0,
+            seen: Seen::default(),
         }
     }
 

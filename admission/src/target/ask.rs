@@ -10,6 +10,7 @@ use super::estimate::{Bounds, Charge};
 use super::{
     Admission, AdmissionKey, Grant, GrantRecord, Place, Queue, QueueKey, Target, Ticket, Units, at,
 };
+use crate::by_digest::Seen;
 use crate::limits::{
     BUSY_BURST_HORIZONS, LAPSE_HORIZONS, LATENESS_MAX, TICKETS_PER_TARGET_MAX,
     TICKETS_PER_TENANT_MAX, UNRELEASED_MEMORY_MIN,
@@ -189,6 +190,7 @@ impl Target {
             learned: Vec::new(),
             idle_since: 0,
             listed: false,
+            seen: Seen::default(),
         });
         queue.finish = finish;
         self.admissions

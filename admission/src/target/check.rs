@@ -1,7 +1,7 @@
 //! The invariants of a target, in full. Linear in its size: for tests, and for bytes from elsewhere.
 
 use super::class::NO_CLASS;
-use super::{GrantRecord, Place, Target};
+use super::{Place, Target};
 use crate::limits::DIMENSIONS_MAX;
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl Target {
 
     fn check_grants(&self) -> Result<(), &'static str> {
         let mut by_queue = BTreeMap::new();
-        for grant in self.grants.values().filter_map(GrantRecord::live) {
+        for grant in self.grants.iter().filter_map(|(_, record)| record.live()) {
             let count: &mut u32 = by_queue.entry(grant.queue).or_default();
             *count = count.saturating_add(1);
         }
@@ -103,7 +103,7 @@ impl Target {
         };
         ensure(self.queues.all(counted), "queues count their grants")?;
         let known = |admission: &super::Admission| match &admission.place {
-            Place::Granted(id) => self.grants.contains_key(id),
+            Place::Granted(id) => self.grants.contains(*id),
             Place::Nothing | Place::Waiting(_) | Place::Reported => true,
         };
         ensure(

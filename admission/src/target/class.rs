@@ -9,6 +9,7 @@ use super::estimate::Learned;
 use super::{Target, Ticket, Units};
 use crate::PriorityName;
 use crate::TenantName;
+use crate::by_digest::{Record, Seen};
 use crate::limits::{PRIORITY_CREDIT_NS, TENANT_CREDIT_NS};
 use crate::order::{Key, Line, Sums};
 
@@ -70,6 +71,14 @@ pub(crate) struct Queue {
     pub(crate) idle_since: u64,
     /// True while it stands in the list of idle queues.
     pub(crate) listed: bool,
+    /// See [`Record`].
+    pub(crate) seen: Seen,
+}
+
+impl Record for Queue {
+    fn seen(&mut self) -> &mut Seen {
+        &mut self.seen
+    }
 }
 
 impl Queue {

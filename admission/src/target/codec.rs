@@ -85,6 +85,7 @@ canonical!(Queue {
     learned,
     idle_since,
     listed,
+    seen
 });
 canonical!(Ticket {
     serial,
@@ -120,7 +121,8 @@ canonical!(Admission {
     ask,
     closed,
     place,
-    forget_at
+    forget_at,
+    seen
 });
 canonical!(Target {
     version,
@@ -147,6 +149,7 @@ canonical!(Target {
     tickets,
     live_grants,
     served,
+    checkpoint,
 });
 
 impl Canonical for Pacer {

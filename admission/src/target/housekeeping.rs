@@ -19,7 +19,6 @@ impl Target {
         if self.retired.iter().any(|retired| retired.until <= now) {
             self.retired.retain(|retired| retired.until > now);
         }
-        self.touch_ending(now);
         for _ in 0..SWEEP_PER_OPERATION_MAX {
             if !self.sweep_due(now) {
                 break;
@@ -84,12 +83,7 @@ impl Target {
             return false;
         }
         self.expiring.pop_front();
-        match self
-            .grants
-            .get(&id)
-            .and_then(GrantRecord::live)
-            .map(|grant| grant.expires)
-        {
+        match self.grants.live(id).map(|grant| grant.expires) {
             Some(expires) if expires > now => self.expiring.push_back((expires, id)),
             Some(_) => self.expire_grant(now, id),
             None => {}
@@ -111,7 +105,7 @@ impl Target {
     }
 
     fn forget_grant(&mut self, id: GrantId) {
-        let key = match self.grants.remove(&id) {
+        let key = match self.grants.remove(id) {
             None => return,
             Some(GrantRecord::Live(grant)) => {
                 self.live_grants = self.live_grants.saturating_sub(1);

@@ -87,12 +87,12 @@ impl Target {
             }
         };
         clear(&mut self.largest);
-        for record in self.grants.values_mut() {
+        self.grants.change_each(|record| {
             if let GrantRecord::Live(grant) = record {
                 clear(&mut grant.units);
                 grant.uncertain = None;
             }
-        }
+        });
         self.admissions.change_each(|admission| {
             if let Place::Waiting(ticket) = &mut admission.place {
                 clear(&mut ticket.units);

@@ -44,7 +44,7 @@ impl Target {
         known: &Known,
         outcome: CallOutcome,
     ) -> Result<ReleaseOutcome, Refusal> {
-        let Some(record) = self.grants.get_mut(&id) else {
+        let Some(record) = self.grants.get_mut(id) else {
             return Ok(ReleaseOutcome::Unknown);
         };
         if record.owner() != owner {
@@ -81,7 +81,7 @@ impl Target {
 
     /// Turns a live grant into the memory of one, for a while.
     pub(crate) fn end(&mut self, now: u64, id: GrantId, expired: bool) -> Option<Box<Grant>> {
-        let grant = self.grants.get_mut(&id)?.end(expired).ok()?;
+        let grant = self.grants.get_mut(id)?.end(expired).ok()?;
         self.note_ended(now, id);
         Some(grant)
     }
@@ -142,7 +142,7 @@ impl Target {
 
     /// Takes a passed start back, as if it never was; its admission waits again at its old place.
     pub(crate) fn undo(&mut self, now: u64, id: GrantId) {
-        let Some(GrantRecord::Live(grant)) = self.grants.remove(&id) else {
+        let Some(GrantRecord::Live(grant)) = self.grants.remove(id) else {
             return;
         };
         self.live_grants = self.live_grants.saturating_sub(1);
@@ -236,7 +236,7 @@ impl Target {
         owner: u64,
     ) -> Result<ExtendOutcome, Refusal> {
         let memory = self.longest_period().max(UNRELEASED_MEMORY_MIN);
-        match self.grants.get_mut(&id) {
+        match self.grants.get_mut(id) {
             None => Ok(ExtendOutcome::Unknown),
             Some(record) if record.owner() != owner => Err(Refusal::NotOwner),
             Some(GrantRecord::Ended { .. }) => Ok(ExtendOutcome::Ended),

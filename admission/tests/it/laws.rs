@@ -1,6 +1,7 @@
 //! What the rules promise, judged from the answers alone: nothing here knows how they come about.
 
 mod cap;
+mod checkpoint;
 mod lapse;
 mod nothing;
 mod replay;

@@ -112,6 +112,11 @@ fn range(args: &HistoryArgs, now_s: u64) -> Result<Range, CtlError> {
     if from_s >= to_s {
         return Err(CtlError::usage("--to must be after --from"));
     }
+    // What happens at this moment belongs to the range, also in the first second of a minute.
+    let to_s = match args.to {
+        When::Ago(_) => to_s.saturating_add(1),
+        When::At(_) => to_s,
+    };
     let step_s = match args.step {
         Some(step) if step.subsec_nanos() == 0 && step.as_secs() > 0 => step.as_secs(),
         Some(_) => return Err(CtlError::usage("--step must be whole minutes")),
@@ -160,8 +165,12 @@ mod tests {
     const NOW: u64 = 1_796_046_390;
 
     fn told(arguments: &[&str]) -> Result<(u64, u64, u64), String> {
+        told_at(NOW, arguments)
+    }
+
+    fn told_at(now_s: u64, arguments: &[&str]) -> Result<(u64, u64, u64), String> {
         let line = Line::try_parse_from([&["history", "a/x"], arguments].concat());
-        let range = range(&line.map_err(|error| error.to_string())?.args, NOW);
+        let range = range(&line.map_err(|error| error.to_string())?.args, now_s);
         let range = range.map_err(|error| error.to_string())?;
         Ok((range.from_s, range.to_s, range.step_s))
     }
@@ -170,6 +179,8 @@ mod tests {
     fn ranges_are_whole_steps() {
         let end = NOW + 30;
         assert_eq!(told(&[]), Ok((end - 3_660, end, 60)));
+        assert_eq!(told_at(end - 1, &[]), Ok((end - 3_660, end, 60)));
+        assert_eq!(told_at(end, &[]), Ok((end - 3_600, end + 60, 60)));
         let day = told(&["--from", "1d"]).unwrap();
         assert_eq!(day, (NOW - 86_400 - (NOW - 86_400) % 3_600, end, 3_600));
         let fixed = [

@@ -45,7 +45,7 @@ impl Target {
             holds: match admission.place {
                 Place::Nothing => Holds::Nothing,
                 Place::Waiting(_) => Holds::Place,
-                Place::Granted(id) => match self.grants.get(&id) {
+                Place::Granted(id) => match self.grants.get(id) {
                     Some(GrantRecord::Live(_)) => Holds::Grant(id),
                     Some(GrantRecord::Ended { .. }) | None => Holds::EndedGrant(id),
                 },

@@ -2,7 +2,7 @@
 
 use super::answer::Return;
 use super::{Ask, Charge};
-use crate::target::{GrantRecord, Place, Target};
+use crate::target::{Place, Target};
 use crate::{AdmitOutcome, GrantId, Rejected};
 
 /// What a known admission makes of an ask.
@@ -69,7 +69,7 @@ impl Target {
         }
         match &admission.place {
             Place::Nothing | Place::Reported => stale,
-            Place::Granted(id) => match self.grants.get(id).and_then(GrantRecord::live) {
+            Place::Granted(id) => match self.grants.live(*id) {
                 Some(grant) if now <= grant.start.saturating_add(self.reply_window()) => {
                     AdmitOutcome::Admitted(self.admitted(now, grant.start, Some(*id), &grant.units))
                 }
@@ -91,7 +91,7 @@ impl Target {
     /// A higher ask of an attempt that holds a grant: the client has not sent. A start still to come is
     /// answered again; a passed one is undone and decided anew from its old place.
     fn asked_again(&mut self, now: u64, id: GrantId) -> Step {
-        let Some(grant) = self.grants.get(&id).and_then(GrantRecord::live) else {
+        let Some(grant) = self.grants.live(id) else {
             return stale();
         };
         if grant.start >= now {
