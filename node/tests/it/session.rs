@@ -3,6 +3,7 @@
 mod callers;
 mod equal;
 mod raw;
+mod turns;
 
 use self::raw::{Raw, admit_operation, hello, open};
 use crate::support::*;
@@ -190,58 +191,6 @@ async fn a_wrong_operation_is_answered_and_the_rest_goes_on() {
     assert_eq!(unknown.reason, Reason::TargetUnknown);
     assert_eq!(unknown.resource.unwrap().name, "demo/other");
     assert!(matches!(decision(&answers[&4]), Decision::Admitted(_)));
-    cluster.shutdown().await;
-}
-
-/// A caller that can be told gets longer to come back; once it cannot, the clock counts again.
-#[tokio::test]
-async fn who_waits_in_a_session_that_ends_is_waited_for_by_the_clock() {
-    let cluster = start(1).await;
-    let node = leader(&cluster);
-    let mut policy = policy();
-    for limit in &mut policy.limits {
-        limit.per_us = 10_000_000;
-        limit.burst_us = Some(10_000_000);
-    }
-    let put = wire::PutTargetRequest {
-        target: TARGET.into(),
-        policy: Some(policy),
-        expected_version: None,
-    };
-    patiently(async || targets(&cluster, node).put_target(put.clone()).await).await;
-    let all = wire::AdmitRequest {
-        cost: units(&[("requests", 100)]),
-        ..ask("all")
-    };
-    let waits = |wake| {
-        Operation::Admit(wire::AdmitRequest {
-            wake,
-            ..ask("waits")
-        })
-    };
-    let mut session = Raw::greeted(&cluster, node).await;
-    session.ask(vec![Operation::Admit(all), waits(true)]).await;
-    let answers = session.answers(2).await;
-    let Decision::Deferred(told) = decision(&answers[&2]) else {
-        panic!("not deferred: {answers:?}")
-    };
-    assert!(told.retry_in_us > told.earliest_in_us, "{told:?}");
-    drop(session);
-    // The same ask once more hears when its caller is due, and changes nothing.
-    let mut other = Raw::greeted(&cluster, node).await;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let sequence = other.ask(vec![waits(false)]).await;
-        let answers = other.answers(1).await;
-        let Decision::Deferred(due) = decision(&answers[&sequence]) else {
-            panic!("not deferred: {answers:?}")
-        };
-        if due.retry_in_us < due.earliest_in_us {
-            break;
-        }
-        assert!(Instant::now() < deadline, "still {due:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
     cluster.shutdown().await;
 }
 
