@@ -427,5 +427,6 @@ fn release(grant: wire::Grant) -> wire::ReleaseRequest {
         actual: BTreeMap::new(),
         outcome: wire::CallOutcome::Ok.into(),
         retry_after_us: 0,
+        throttled_dimension: String::new(),
     }
 }

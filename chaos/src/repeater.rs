@@ -213,6 +213,7 @@ impl Repeater {
             actual: self.costs.clone(),
             outcome: CallOutcome::Ok.into(),
             retry_after_us: 0,
+            throttled_dimension: String::new(),
         };
         let mut applied = 0_u32;
         let mut answers = 0_u32;

@@ -167,6 +167,14 @@ fn check_name<T>(field: &str, name: Result<T, NameError>) -> Result<T, Error> {
     })
 }
 
+/// Checks the name of a dimension, if one is given.
+pub(crate) fn check_dimension(field: &str, name: Option<&str>) -> Result<(), Error> {
+    match name {
+        None | Some("") => Ok(()),
+        Some(name) => check_name(field, DimensionName::new(name)).map(|_checked| ()),
+    }
+}
+
 /// Checks units per dimension, of a call or of what it used.
 pub(crate) fn check_amounts(field: &str, units: &BTreeMap<String, u64>) -> Result<Amounts, Error> {
     let mut list = Vec::with_capacity(units.len());

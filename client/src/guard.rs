@@ -1,6 +1,6 @@
 //! Permission to send once.
 
-use crate::call::check_amounts;
+use crate::call::{check_amounts, check_dimension};
 use crate::client::Owner;
 use crate::limits::RETRY_MAX;
 use crate::lock::lock;
@@ -48,7 +48,7 @@ struct End {
 }
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The provider served it.
     Ok,
@@ -56,11 +56,32 @@ pub enum Outcome {
     Throttled {
         /// Its Retry-After; zero if it gave none.
         retry_after: Duration,
+        /// The dimension that it named, for example `tokens`; `None` if it named none. It is counted, and
+        /// decides nothing.
+        dimension: Option<String>,
     },
     /// It was sent, or may have been, and failed otherwise.
     Failed,
     /// It was certainly not sent: its whole charge is given back.
     NotSent,
+}
+
+impl Outcome {
+    fn check(&self) -> Result<(), Error> {
+        match self {
+            Outcome::Throttled { dimension, .. } => {
+                check_dimension("dimension", dimension.as_deref())
+            }
+            Outcome::Ok | Outcome::Failed | Outcome::NotSent => Ok(()),
+        }
+    }
+
+    fn forget_dimension(&mut self) {
+        match self {
+            Outcome::Throttled { dimension, .. } => *dimension = None,
+            Outcome::Ok | Outcome::Failed | Outcome::NotSent => {}
+        }
+    }
 }
 
 /// What became of the end of a guard.
@@ -103,9 +124,16 @@ fn release_request(
     outcome: Outcome,
     actual: BTreeMap<String, u64>,
 ) -> ReleaseRequest {
+    let mut throttled_dimension = String::new();
     let (outcome, retry_after) = match outcome {
         Outcome::Ok => (CallOutcome::Ok, Duration::ZERO),
-        Outcome::Throttled { retry_after } => (CallOutcome::Throttled, retry_after),
+        Outcome::Throttled {
+            retry_after,
+            dimension,
+        } => {
+            throttled_dimension = dimension.unwrap_or_default();
+            (CallOutcome::Throttled, retry_after)
+        }
         Outcome::Failed => (CallOutcome::Failed, Duration::ZERO),
         Outcome::NotSent => (CallOutcome::NotSent, Duration::ZERO),
     };
@@ -116,6 +144,7 @@ fn release_request(
         actual,
         outcome: outcome.into(),
         retry_after_us: retry_after_us.min(CALLER_DURATION_MAX),
+        throttled_dimension,
     }
 }
 
@@ -150,6 +179,7 @@ impl Client {
         })?;
         let actual = collected(actual);
         check_amounts("actual", &actual)?;
+        outcome.check()?;
         let request = release_request(&target, grant.into(), outcome, actual);
         let shared = &self.owner.shared;
         let until = Instant::now() + RETRY_MAX;
@@ -243,14 +273,18 @@ impl Guard {
             outcome,
             actual: BTreeMap::new(),
         };
-        let checked = check_amounts("actual", &actual);
-        if checked.is_ok() {
-            end.actual = actual;
+        let mut checked = end.outcome.check();
+        if checked.is_err() {
+            end.outcome.forget_dimension();
+        }
+        match check_amounts("actual", &actual) {
+            Ok(_) => end.actual = actual,
+            Err(error) => checked = Err(error),
         }
         match &self.right {
             Right::Ungated { key } => {
                 let mut ungated = lock(&self.owner.shared.ungated);
-                let (recorded, settlement) = match outcome {
+                let (recorded, settlement) = match &end.outcome {
                     Outcome::NotSent => (ungated.forget(key), Settlement::Applied),
                     Outcome::Ok | Outcome::Throttled { .. } | Outcome::Failed => {
                         (ungated.settle(key, &end.actual), Settlement::Recorded)
@@ -351,7 +385,7 @@ impl Guard {
         Some(release_request(
             &self.target,
             *grant,
-            end.outcome,
+            end.outcome.clone(),
             end.actual.clone(),
         ))
     }

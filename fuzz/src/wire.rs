@@ -47,6 +47,7 @@ pub fn request(operation: &Operation) -> Option<Request> {
                 actual: amounts(&release.actual),
                 outcome: outcome.into(),
                 retry_after_us,
+                throttled_dimension: String::new(),
             }))
         }
         Operation::Cancel(cancel) => Request::Session(Wire::Cancel(v1::CancelRequest {

@@ -175,6 +175,9 @@ pub const CLOSE_WITHIN: Duration = Duration::from_millis(1000);
 /// Pairs of target and priority with metrics of their own. Further ones are counted as `other`, so that
 /// a scrape stays small.
 pub const METRIC_SERIES_MAX: usize = 1000;
+/// What a policy knows is looked up at most once in this time when a release names a dimension that it did not
+/// know before: a policy is copied for it.
+pub const DIMENSIONS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pairs of target and dimension with a histogram of their own, of some 15 samples each. Further ones are counted
 /// as `other`.
 pub const METRIC_HISTOGRAMS_MAX: usize = 200;

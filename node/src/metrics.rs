@@ -6,6 +6,7 @@ mod batch;
 mod classic;
 mod connections;
 mod decisions;
+mod dimensions;
 mod estimates;
 mod history;
 mod series;
@@ -27,9 +28,10 @@ use self::sessions::SessionMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weir_admission::{AdmitOutcome, PriorityName, TargetName};
+use weir_admission::{AdmitOutcome, DimensionName, PriorityName, TargetName};
 
 /// Counters and histograms of one node. Cheap to clone; clones count together.
 #[derive(Clone, Debug)]
@@ -137,9 +139,15 @@ impl Metrics {
             .decided(last, target, priority, outcome, after);
     }
 
-    /// A provider refused a granted call.
-    pub fn throttled(&self, target: &TargetName) {
-        self.decisions.throttled(target);
+    /// A provider refused a granted call, for the dimension that it named; `dimensions` tells those that the
+    /// target's policy knows, and is not asked often.
+    pub fn throttled(
+        &self,
+        target: &TargetName,
+        dimension: Option<&DimensionName>,
+        dimensions: impl FnOnce() -> BTreeSet<DimensionName>,
+    ) {
+        self.decisions.throttled(target, dimension, dimensions);
     }
 
     /// A call was answered with an error.

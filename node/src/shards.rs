@@ -4,11 +4,11 @@ use crate::batch::{Batcher, Completion, Refused, SubmitError};
 use crate::config::Member;
 use crate::history::{Counted, Recorder};
 use crate::metrics::Metrics;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use tokio::time::Instant;
-use weir_admission::{Operation, Outcome, ShardId, State, TargetName, shard_of};
+use weir_admission::{DimensionName, Operation, Outcome, ShardId, State, TargetName, shard_of};
 use weir_raft::{Groups, Identity, NodeId};
 
 /// Every shard of this node with its batcher. Cheap to clone.
@@ -63,6 +63,15 @@ impl Shards {
     /// The shard that serves a target.
     pub fn shard_of(&self, target: &TargetName) -> ShardId {
         shard_of(target, self.identity().shards)
+    }
+
+    /// The dimensions of a target's policy, as this node's copy of the state has them; none if it has no
+    /// policy. Copies the policy, so do not ask often.
+    pub fn dimensions(&self, target: &TargetName) -> BTreeSet<DimensionName> {
+        let group = self.groups().group(self.shard_of(target));
+        let view = group.and_then(|group| group.peek(|state| state.view(target)));
+        let limits = view.map(|view| view.policy.limits).unwrap_or_default();
+        limits.into_iter().map(|limit| limit.dimension).collect()
     }
 
     /// Puts operations of one shard into the log and waits for their outcomes. If all of them give capacity

@@ -28,18 +28,19 @@ async fn moments() {
 #[tokio::test(start_paused = true)]
 async fn a_settlement_carries_outcome_and_use() {
     let ends = [
-        (Outcome::Ok, CallOutcome::Ok, 0),
+        (Outcome::Ok, CallOutcome::Ok, (0, "")),
         (
             Outcome::Throttled {
                 retry_after: Duration::from_millis(1_500),
+                dimension: Some("tokens".into()),
             },
             CallOutcome::Throttled,
-            1_500_000,
+            (1_500_000, "tokens"),
         ),
-        (Outcome::Failed, CallOutcome::Failed, 0),
-        (Outcome::NotSent, CallOutcome::NotSent, 0),
+        (Outcome::Failed, CallOutcome::Failed, (0, "")),
+        (Outcome::NotSent, CallOutcome::NotSent, (0, "")),
     ];
-    for (outcome, wire, retry_after_us) in ends {
+    for (outcome, wire, (retry_after_us, dimension)) in ends {
         let fake = Fake::start();
         let client = fake.client();
         let guard = admitted(&client).await;
@@ -55,6 +56,7 @@ async fn a_settlement_carries_outcome_and_use() {
         let release = &world.releases[0];
         assert_eq!(release.outcome(), wire);
         assert_eq!(release.retry_after_us, retry_after_us);
+        assert_eq!(release.throttled_dimension, dimension);
         assert_eq!(release.actual, BTreeMap::from([("tokens".to_owned(), 812)]));
     }
 }
@@ -158,6 +160,33 @@ async fn an_unanswered_release_goes_to_the_background_and_is_given_up_after_ten_
     );
     let stats = client.stats();
     assert_eq!((stats.releases_pending, stats.releases_lost), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_dimension_is_the_callers_fault_and_the_rest_is_settled() {
+    let fake = Fake::start();
+    let client = fake.client();
+    let outcome = Outcome::Throttled {
+        retry_after: Duration::from_millis(1_500),
+        dimension: Some("to\nkens".into()),
+    };
+    let settled = admitted(&client)
+        .await
+        .settle(outcome.clone(), [("tokens", 7)]);
+    let failed = settled.await.unwrap_err();
+    assert!(matches!(failed, Error::Invalid { .. }), "{failed}");
+    moments().await;
+    let grant = admitted(&client).await.detach().unwrap();
+    let settled = client.settle("openai/gpt-5", grant, outcome, [("tokens", 7)]);
+    let failed = settled.await.unwrap_err();
+    assert!(matches!(failed, Error::Invalid { .. }), "{failed}");
+    let world = fake.world();
+    assert_eq!(world.releases.len(), 1);
+    let release = &world.releases[0];
+    assert_eq!(release.outcome(), CallOutcome::Throttled);
+    assert_eq!(release.retry_after_us, 1_500_000);
+    assert_eq!(release.throttled_dimension, "");
+    assert_eq!(release.actual, BTreeMap::from([("tokens".to_owned(), 7)]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,6 +66,14 @@ pub(super) struct ReleaseArgs {
     /// The provider's Retry-After with the outcome `throttled`, for example 2s.
     #[arg(long, value_parser = parse_duration, default_value = "0s")]
     pub(super) retry_after: Duration,
+    /// The dimension that the provider named with the outcome `throttled`; it is counted.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(super) dimension: String,
 }
 
 #[derive(Clone, Debug, Args)]

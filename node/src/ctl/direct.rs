@@ -99,6 +99,7 @@ pub(super) async fn release(
         actual: (*args.actual).clone(),
         outcome: wire::CallOutcome::from(args.outcome).into(),
         retry_after_us: micros(args.retry_after),
+        throttled_dimension: args.dimension,
     };
     let answer = at_leader(client, &request.target, |mut leader| {
         let request = request.clone();

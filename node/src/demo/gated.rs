@@ -70,7 +70,10 @@ impl Gated {
             Reply::Served { total_tokens } => (Step::Done, Outcome::Ok, Some(total_tokens)),
             Reply::Throttled { retry_after } => (
                 Step::Again(retry_after),
-                Outcome::Throttled { retry_after },
+                Outcome::Throttled {
+                    retry_after,
+                    dimension: None,
+                },
                 None,
             ),
             Reply::Failed => (Step::Again(RETRY_AFTER_FAILURE), Outcome::Failed, None),

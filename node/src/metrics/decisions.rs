@@ -1,14 +1,16 @@
 //! What is counted of answers: decisions, throttled calls, errors.
 
-use super::series::{Series, value_if};
+use super::dimensions::Dimensions;
+use super::series::{OTHER, Series, value_if};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use weir_admission::{AdmitOutcome, Micros, PriorityName, TargetName};
+use tokio::time::Instant;
+use weir_admission::{AdmitOutcome, DimensionName, Micros, PriorityName, TargetName};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
@@ -18,8 +20,10 @@ struct DecisionLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TargetLabels {
+struct UpstreamLabels {
     target: String,
+    /// Empty if the provider named none.
+    dimension: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -33,8 +37,9 @@ pub(super) struct DecisionMetrics {
     decision_series: Series<(TargetName, PriorityName)>,
     duration: Histogram,
     defer_delay: Histogram,
-    upstream_429: Family<TargetLabels, Counter>,
-    upstream_series: Series<TargetName>,
+    upstream_429: Family<UpstreamLabels, Counter>,
+    upstream_series: Series<(TargetName, String)>,
+    dimensions: Dimensions,
     refused: Family<RefusalLabels, Counter>,
 }
 
@@ -47,6 +52,7 @@ impl Default for DecisionMetrics {
             defer_delay: Histogram::new(exponential_buckets(0.001, 4.0, 9)),
             upstream_429: Family::default(),
             upstream_series: Series::default(),
+            dimensions: Dimensions::default(),
             refused: Family::default(),
         }
     }
@@ -82,7 +88,7 @@ impl DecisionMetrics {
         );
         registry.register(
             "upstream_429",
-            "Grants released as throttled by the provider",
+            "Grants released as throttled by the provider, by target and the dimension that it named",
             self.upstream_429.clone(),
         );
         registry.register(
@@ -136,12 +142,28 @@ impl DecisionMetrics {
         })
     }
 
-    pub(super) fn throttled(&self, target: &TargetName) {
-        let own = self.upstream_series.admits(target);
-        let target = value_if(own, target.as_str());
-        self.upstream_429
-            .get_or_create(&TargetLabels { target })
-            .inc();
+    pub(super) fn throttled(
+        &self,
+        target: &TargetName,
+        dimension: Option<&DimensionName>,
+        dimensions: impl FnOnce() -> BTreeSet<DimensionName>,
+    ) {
+        let dimension = match dimension {
+            None => "",
+            Some(dimension) => {
+                let known = self
+                    .dimensions
+                    .knows(target, dimension, Instant::now(), dimensions);
+                if known { dimension.as_str() } else { OTHER }
+            }
+        };
+        let name = (target.clone(), dimension.to_owned());
+        let own = self.upstream_series.admits(&name);
+        let labels = UpstreamLabels {
+            target: value_if(own, target.as_str()),
+            dimension: value_if(own, dimension),
+        };
+        self.upstream_429.get_or_create(&labels).inc();
     }
 
     pub(super) fn refused(&self, reason: &'static str) {

@@ -106,6 +106,7 @@ impl Admission {
         &self,
         call: Call<wire::ReleaseRequest>,
     ) -> Result<wire::ReleaseResponse, WireError> {
+        let dimension = convert::release::throttled_dimension(&call.message);
         let release = convert::release::read(call.message, self.caller(&call.principal))?;
         let (target, ended) = (release.target.clone(), release.outcome);
         let operation = Operation::Release(Box::new(release));
@@ -115,7 +116,9 @@ impl Admission {
         if matches!(ended, CallOutcome::Throttled { .. })
             && answer.status() == wire::ReleaseStatus::Applied
         {
-            self.metrics.throttled(&target);
+            let dimensions = || self.shards.dimensions(&target);
+            self.metrics
+                .throttled(&target, dimension.as_ref(), dimensions);
         }
         Ok(answer)
     }

@@ -9,6 +9,7 @@ use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use weir_client::{Call, Client, Options, Outcome, Settlement};
 use weir_node::dev::Cluster;
 use weir_node::health::ADMISSION_SERVICE;
 use weir_node::limits::{PEER_CONNECTIONS_MAX, STRANGER_SAFE};
@@ -86,6 +87,22 @@ async fn a_node_is_healthy_while_every_shard_knows_its_leader() {
     cluster.shutdown().await;
 }
 
+/// Calls that the provider refuses, each for what it names.
+async fn throttle_in_a_session(cluster: &Cluster, named: &[&str]) {
+    let seeds = cluster.client_addresses();
+    let client = Client::new(Options::new(seeds)).unwrap();
+    for dimension in named {
+        let call = Call::new("demo/chat", "acme", "high").cost("tokens", 1);
+        let guard = client.admit_wait(&call).await.unwrap();
+        let outcome = Outcome::Throttled {
+            retry_after: Duration::ZERO,
+            dimension: Some((*dimension).to_owned()),
+        };
+        let settled = guard.settle(outcome, [("tokens", 1)]).await;
+        assert_eq!(settled, Ok(Settlement::Applied), "{dimension}");
+    }
+}
+
 #[tokio::test]
 async fn metrics_tell_what_happened() {
     let cluster = start_with_target(3).await;
@@ -96,6 +113,7 @@ async fn metrics_tell_what_happened() {
     // Half as much again as it was charged.
     settled.actual = units(&[("tokens", 15)]);
     client.release(settled).await.unwrap();
+    throttle_in_a_session(&cluster, &["tokens", "tokens", "nobody's", ""]).await;
     let answer = client.admit(ask("job")).await.unwrap().into_inner();
     let mut throttled = release(admitted(&answer).grant.unwrap());
     throttled.outcome = weir_proto::v1::CallOutcome::Throttled.into();
@@ -110,14 +128,16 @@ async fn metrics_tell_what_happened() {
     assert!(media.starts_with("application/openmetrics-text"), "{media}");
     let shard = target(&cluster).await.shard;
     for line in [
-        r#"weir_admit_decisions_total{target="demo/chat",priority="high",outcome="admitted"} 2"#,
+        r#"weir_admit_decisions_total{target="demo/chat",priority="high",outcome="admitted"} 6"#,
         r#"weir_estimate_error_ratio_sum{target="demo/chat",dimension="tokens"} 1.5"#,
         r#"weir_estimate_error_ratio_count{target="demo/chat",dimension="tokens"} 1"#,
-        r#"weir_upstream_429_total{target="demo/chat"} 1"#,
+        r#"weir_upstream_429_total{target="demo/chat",dimension="tokens"} 2"#,
+        r#"weir_upstream_429_total{target="demo/chat",dimension="other"} 1"#,
+        r#"weir_upstream_429_total{target="demo/chat",dimension=""} 2"#,
         r#"weir_refused_calls_total{reason="MALFORMED"} 1"#,
         r#"weir_build_info{version="0.1.0"} 1"#,
         r#"weir_queue_depth{target="demo/chat",priority="high"} 0"#,
-        "weir_admit_duration_seconds_count 2",
+        "weir_admit_duration_seconds_count 6",
         &format!(r#"weir_raft_is_leader{{shard="{shard}"}} 1"#),
         &format!(r#"weir_raft_has_leader{{shard="{shard}"}} 1"#),
         &format!(r#"weir_batch_queue_operations{{shard="{shard}"}} 0"#),

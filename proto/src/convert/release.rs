@@ -4,7 +4,7 @@ use super::fields::Fields;
 use super::{Caller, Violations, amounts, grant, outcome};
 use crate::error::WireError;
 use crate::v1;
-use weir_admission::{CallOutcome, Outcome, Release, ReleaseOutcome, TargetName};
+use weir_admission::{CallOutcome, DimensionName, Outcome, Release, ReleaseOutcome, TargetName};
 
 /// Reads a release.
 ///
@@ -16,6 +16,17 @@ pub fn read(request: v1::ReleaseRequest, caller: Caller<'_>) -> Result<Release, 
     let grant = grant::read(&mut fields, request.grant, target.as_ref(), caller.shards);
     let actual = amounts::read(&mut fields, "actual", &request.actual);
     let outcome = read_outcome(&mut fields, request.outcome, request.retry_after_us);
+    if !request.throttled_dimension.is_empty() {
+        let field = "throttled_dimension";
+        // Its name is all that is asked of it: it decides nothing.
+        let _name: Option<DimensionName> = fields.name(field, &request.throttled_dimension);
+        if !matches!(outcome, None | Some(CallOutcome::Throttled { .. })) {
+            fields.refuse(
+                field,
+                "must be empty unless outcome is CALL_OUTCOME_THROTTLED",
+            );
+        }
+    }
     let release = || {
         Some(Release {
             target: target?,
@@ -26,6 +37,13 @@ pub fn read(request: v1::ReleaseRequest, caller: Caller<'_>) -> Result<Release, 
         })
     };
     fields.finish(release())
+}
+
+/// The dimension that the provider named, for those who count. [`read`] checks it.
+pub fn throttled_dimension(request: &v1::ReleaseRequest) -> Option<DimensionName> {
+    let name = &request.throttled_dimension;
+    // Mostly there is none.
+    (!name.is_empty()).then(|| DimensionName::new(name).ok())?
 }
 
 fn read_outcome(fields: &mut Fields, outcome: i32, retry_after_us: u64) -> Option<CallOutcome> {

@@ -239,6 +239,7 @@ fn releases() {
         actual: map(&[("tokens", 0)]),
         outcome: v1::CallOutcome::Throttled.into(),
         retry_after_us: CALLER_DURATION_MAX,
+        throttled_dimension: "a name that no policy knows".into(),
     };
     let cases: &[Case<v1::ReleaseRequest>] = &[
         (|r| r.target.clear(), &["target must not be empty"]),
@@ -282,7 +283,18 @@ fn releases() {
         (|r| r.outcome = 99, &["outcome must say how the call ended"]),
         (
             |r| r.outcome = v1::CallOutcome::Ok.into(),
-            &["retry_after_us must be 0 unless outcome is CALL_OUTCOME_THROTTLED"],
+            &[
+                "retry_after_us must be 0 unless outcome is CALL_OUTCOME_THROTTLED",
+                "throttled_dimension must be empty unless outcome is CALL_OUTCOME_THROTTLED",
+            ],
+        ),
+        (
+            |r| r.throttled_dimension = "a\nb".into(),
+            &["throttled_dimension must not contain control characters, has one at byte 1"],
+        ),
+        (
+            |r| r.throttled_dimension = "x".repeat(129),
+            &["throttled_dimension must be at most 128 bytes, has 129"],
         ),
         (
             |r| r.retry_after_us = u64::MAX,

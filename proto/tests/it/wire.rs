@@ -68,6 +68,7 @@ pub(crate) fn release(release: &Release, shards: u32) -> v1::ReleaseRequest {
         actual: amounts(&release.actual),
         outcome: outcome.into(),
         retry_after_us,
+        throttled_dimension: String::new(),
     }
 }
 

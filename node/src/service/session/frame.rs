@@ -11,11 +11,11 @@ use futures::future::{BoxFuture, Either};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_admission::{
-    AdmitOutcome, AskName, CallOutcome, Operation, Outcome, Principal, PriorityName,
+    AdmitOutcome, AskName, CallOutcome, DimensionName, Operation, Outcome, Principal, PriorityName,
     ReleaseOutcome, ShardId, TargetName,
 };
-use weir_proto::convert::Caller;
 use weir_proto::convert::session::{Kind, answer, read_operation};
+use weir_proto::convert::{self, Caller};
 use weir_proto::error::{Reason, WireError};
 use weir_proto::v1 as wire;
 use weir_proto::v1::session_answer::Answer;
@@ -39,6 +39,8 @@ enum What {
     },
     Release {
         throttled: bool,
+        /// What the provider named then.
+        dimension: Option<DimensionName>,
     },
     Cancel {
         name: Box<AskName>,
@@ -148,6 +150,7 @@ pub(super) fn take(
             };
             asks_max = left;
         }
+        let dimension = dimension_of(operation.operation.as_ref());
         let operation = match read_operation(operation.operation, caller) {
             Ok(operation) => operation,
             Err(violations) => {
@@ -155,7 +158,7 @@ pub(super) fn take(
                 continue;
             }
         };
-        let Some(asked) = Asked::of(sequence, &operation, anybody_waits) else {
+        let Some(asked) = Asked::of(sequence, &operation, anybody_waits, dimension) else {
             taken.refuse(context, sequence, not_of_a_session());
             continue;
         };
@@ -185,6 +188,19 @@ pub(super) fn take(
         submit(context, part, arrived, &mut taken);
     }
     taken
+}
+
+/// What a provider named that refused the call of a release.
+fn dimension_of(operation: Option<&wire::session_operation::Operation>) -> Option<DimensionName> {
+    match operation? {
+        wire::session_operation::Operation::Release(release) => {
+            convert::release::throttled_dimension(release)
+        }
+        wire::session_operation::Operation::Admit(_)
+        | wire::session_operation::Operation::Cancel(_)
+        | wire::session_operation::Operation::Extend(_)
+        | wire::session_operation::Operation::Report(_) => None,
+    }
 }
 
 fn too_many_asks() -> WireError {
@@ -240,7 +256,12 @@ fn submit(context: &Context, part: Part, arrived: Instant, taken: &mut Taken) {
 impl Asked {
     /// `None` for operations that no session carries. An ask may take over the place of somebody who waits, if
     /// anybody does.
-    fn of(sequence: u64, operation: &Operation, anybody_waits: bool) -> Option<Asked> {
+    fn of(
+        sequence: u64,
+        operation: &Operation,
+        anybody_waits: bool,
+        dimension: Option<DimensionName>,
+    ) -> Option<Asked> {
         let (target, what) = match operation {
             Operation::Admit(admit) => {
                 let matters = admit.wake || (anybody_waits && !admit.dry_run);
@@ -253,7 +274,11 @@ impl Asked {
             }
             Operation::Release(release) => {
                 let throttled = matches!(release.outcome, CallOutcome::Throttled { .. });
-                (&release.target, What::Release { throttled })
+                let what = What::Release {
+                    throttled,
+                    dimension,
+                };
+                (&release.target, what)
             }
             Operation::Cancel(cancel) => {
                 let name = cancel.clone();
@@ -346,7 +371,14 @@ fn count(
         metrics.decided_after(last, &asked.target, priority, decided, after);
     }
     let applied = matches!(outcome, Outcome::Release(ReleaseOutcome::Applied));
-    if applied && matches!(asked.what, What::Release { throttled: true }) {
-        context.metrics.throttled(&asked.target);
+    if let What::Release {
+        throttled: true,
+        dimension,
+    } = &asked.what
+        && applied
+    {
+        let dimensions = || context.shards.dimensions(&asked.target);
+        let metrics = &context.metrics;
+        metrics.throttled(&asked.target, dimension.as_ref(), dimensions);
     }
 }
