@@ -97,7 +97,7 @@ pub fn affordable(wanted: usize) -> usize {
 }
 
 /// Raises this process's limit of file descriptors, so that it can be such a crowd.
-fn allow_files(crowd: u64) -> anyhow::Result<()> {
+pub(crate) fn allow_files(crowd: u64) -> anyhow::Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = crowd + FILES_OWN;
     if current.is_none_or(|current| current >= wanted) {

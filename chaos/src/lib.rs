@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod crowd;
 pub mod fleet;
 pub mod frames;
+pub mod guests;
 pub mod history;
 pub mod judge;
 pub mod overload;

@@ -34,11 +34,11 @@ const FRAME_EVERY: Duration = Duration::from_millis(10);
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What is asked for.
-const TARGET: &str = "load/api";
-const PRIORITY: &str = "only";
+pub const TARGET: &str = "load/api";
+pub(crate) const PRIORITY: &str = "only";
 
 /// A policy that counts and holds nobody back.
-fn policy() -> wire::Policy {
+pub fn policy() -> wire::Policy {
     let limit = wire::Limit {
         name: "requests".into(),
         dimension: "requests".into(),

@@ -99,6 +99,23 @@ impl Process {
         Ok(kibibytes.with_context(|| path)?.parse::<u64>()? * 1024)
     }
 
+    /// Processor time that the threads of the process have used so far.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let mut nanoseconds = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()))? {
+            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+            let on_cpu = text.split_ascii_whitespace().next();
+            nanoseconds += on_cpu.context("no schedstat")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// File descriptors that the process has open.
+    pub fn open_files(&self) -> anyhow::Result<usize> {
+        let path = format!("/proc/{}/fd", self.pid.as_raw_nonzero());
+        Ok(std::fs::read_dir(path)?.count())
+    }
+
     /// SIGSTOP: the process stands still, its sockets stay open.
     pub fn pause(&self) -> anyhow::Result<()> {
         Ok(kill_process(self.pid, Signal::STOP)?)

@@ -123,7 +123,8 @@ pub const UNHEARD_BYTES_MAX: u32 = 256 * 1024;
 /// Bytes of the headers of one call.
 pub const HEADER_BYTES_MAX: u32 = 8 * 1024;
 /// Connections of clients at once, where the system gives as many file descriptors. When all are taken the
-/// oldest that never called makes room; if all have called or only just come, a further one is closed at once.
+/// oldest that never called makes room, then the one that has rested longest; if all work or have only just come, a
+/// further one is closed at once.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Connections of other nodes at once: one of each, and some that are lost and not noticed yet.
 pub const PEER_CONNECTIONS_MAX: usize = 32;
@@ -142,6 +143,11 @@ pub const GREETING_WITHIN: Duration = Duration::from_secs(5);
 /// Who comes has this to make a first call, and until then is not sent away for who comes next: a client says
 /// it together with its greeting.
 pub const STRANGER_SAFE: Duration = Duration::from_millis(50);
+/// A connection that has called makes room for another one when nothing of it was at work for this long: short,
+/// because who comes waits for it, and longer than the pauses of who calls all the time.
+pub const REST_MIN: Duration = Duration::from_millis(250);
+/// How often all connections are looked at for who rests, while others stand at the door in vain.
+pub const REST_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Connections that the system holds until they are accepted, if its own bound (`net.core.somaxconn`) allows:
 /// who finds no room there comes again after a second.
 pub const ACCEPT_QUEUE: u32 = 4096;

@@ -1,10 +1,12 @@
 //! Sockets: bound with a check that plain text stays on this machine, and connections that can be counted
 //! and cut.
 
+mod calls;
 mod incoming;
 mod seldom;
 
-pub use self::incoming::{Connection, Incoming, Visitor};
+pub use self::calls::NoteCalls;
+pub use self::incoming::{Connection, Incoming, Visitor, Works};
 
 use self::seldom::Seldom;
 use crate::limits::{ACCEPT_PAUSE, ACCEPT_QUEUE};

@@ -14,7 +14,7 @@ use crate::limits::{
     PEER_CONNECTIONS_MAX, PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN,
     STREAMS_PER_CONNECTION_MAX, UNHEARD_BYTES_MAX,
 };
-use crate::listen::{Incoming, Visitor};
+use crate::listen::{Incoming, NoteCalls};
 use crate::metrics::{Door, Metrics, SpanMetrics};
 use crate::service::admission::Admission;
 use crate::service::cluster::ClusterApi;
@@ -33,11 +33,9 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::server::Connected;
 use tonic_health::pb::health_server::HealthServer;
-use tower::util::MapRequestLayer;
 use weir_proto::limits::FRAME_BYTES_MAX;
 use weir_proto::v1::admission_service_server::AdmissionServiceServer;
 use weir_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -156,7 +154,7 @@ impl Server {
             client_server(),
             routes,
             CLIENT_SERVICES,
-            client,
+            client.let_rest(),
             closing.clone(),
         ));
         let door = metrics.door("peer");
@@ -267,24 +265,13 @@ async fn serve<C: Connections>(
     closing: CancellationToken,
 ) {
     let served = server
-        .layer(MapRequestLayer::new(move |request| note_call(own, request)))
+        .layer(NoteCalls { own })
         .add_routes(routes)
         .serve_with_incoming_shutdown(connections, closing.cancelled_owned())
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "a listener ended");
     }
-}
-
-/// Who calls a service that is served here is no stranger any more. Who has the wrong port stays one.
-fn note_call(own: &[&str], request: ::http::Request<Body>) -> ::http::Request<Body> {
-    let path = request.uri().path();
-    if own.iter().any(|service| path.starts_with(service))
-        && let Some(visitor) = request.extensions().get::<Visitor>()
-    {
-        visitor.calls();
-    }
-    request
 }
 
 fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {

@@ -452,6 +452,13 @@ impl Waiters {
         }
     }
 
+    /// True if nobody waits, not even for what it was told of to be asked for.
+    pub fn is_empty(&self) -> bool {
+        let registry = self.wakes.registry();
+        let session = registry.sessions.get(&self.session);
+        session.is_none_or(|session| session.waiting.is_empty())
+    }
+
     /// How many wait to be told.
     pub fn count(&self) -> usize {
         let registry = self.wakes.registry();

@@ -16,6 +16,7 @@ mod judge;
 mod moving;
 mod overload;
 mod pause;
+mod reconnect;
 mod rig;
 mod slow_reader;
 mod stop;

@@ -1,21 +1,27 @@
-//! Connections, counted and cut. Who has never asked for anything makes room for who comes.
+//! Connections, counted and cut. Who has never asked for anything makes room for who comes, and then who rests.
 //!
 //! A connection is a *stranger* until its first call. Strangers cost a file descriptor each and nobody
 //! needs them, so that a crowd of them must not keep callers out: when the house is full the oldest
 //! stranger goes. Everybody has [`STRANGER_SAFE`] to make that first call, however many push behind; who finds
 //! nobody to make room is closed at once, so that the system's queue stays short for who comes next.
+//!
+//! A caller *works* while anything that it asked for is not answered, or it waits for its turn; otherwise it
+//! *rests*. Clients keep their connections, and more of them than there is room for may each have little to ask:
+//! where [`Incoming::let_rest`] was called, the one that has rested longest makes room, if that was
+//! [`REST_MIN`]. A client that has something to ask again comes again.
 
 use super::Seldom;
-use crate::limits::{GREETING_BYTES, GREETING_WITHIN, STRANGER_SAFE};
+use crate::limits::{GREETING_BYTES, GREETING_WITHIN, REST_LOOK_EVERY, REST_MIN, STRANGER_SAFE};
 use crate::metrics::{ClosedConnection, Door};
 use futures::Stream;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -38,6 +44,9 @@ pub struct Incoming<S, IO> {
 struct House {
     connections_max: usize,
     door: Door,
+    born_at: Instant,
+    /// True if callers that rest make room.
+    rests: AtomicBool,
     guests: Mutex<Guests>,
 }
 
@@ -46,7 +55,11 @@ struct Guests {
     next: u64,
     open: usize,
     strangers: BTreeMap<u64, Stranger>,
-    /// Strangers that were sent away and are not gone yet.
+    callers: BTreeMap<u64, Arc<Place>>,
+    /// Callers that rested when they were last looked at, the longest first.
+    rested: VecDeque<u64>,
+    looked_at: Option<Instant>,
+    /// Who was sent away and is not gone yet.
     leaving: BTreeSet<u64>,
     /// Told when somebody has gone.
     doorman: Option<Waker>,
@@ -55,6 +68,54 @@ struct Guests {
 struct Stranger {
     token: CancellationToken,
     safe_until: Instant,
+}
+
+impl Guests {
+    /// Sends somebody away, if anybody can be spared.
+    fn send_away(&mut self, house: &House, now: Instant) -> bool {
+        let oldest = self.strangers.first_entry();
+        if let Some(oldest) = oldest.filter(|oldest| oldest.get().safe_until <= now) {
+            let (number, oldest) = oldest.remove_entry();
+            oldest.token.cancel();
+            self.leaving.insert(number);
+            house.door.closed(ClosedConnection::MadeRoom);
+            return true;
+        }
+        let Some(place) = self.longest_rested(house, now) else {
+            return false;
+        };
+        place.token.cancel();
+        self.callers.remove(&place.number);
+        self.leaving.insert(place.number);
+        house.door.closed(ClosedConnection::Rested);
+        true
+    }
+
+    /// All callers are looked at now and then, and not for each who comes: there are thousands of both.
+    fn longest_rested(&mut self, house: &House, now: Instant) -> Option<Arc<Place>> {
+        if !house.rests.load(Ordering::Relaxed) {
+            return None;
+        }
+        let next = self.looked_at.map(|at| at + REST_LOOK_EVERY);
+        if self.rested.is_empty() && next.is_none_or(|next| next <= now) {
+            self.looked_at = Some(now);
+            let rest = |place: &Arc<Place>| Some((place.rests_for(now)?, place.number));
+            let mut rested: Vec<_> = self.callers.values().filter_map(rest).collect();
+            rested.retain(|(rest, _)| *rest >= REST_MIN);
+            rested.sort_unstable_by_key(|(rest, _)| std::cmp::Reverse(*rest));
+            self.rested = rested.into_iter().map(|(_, number)| number).collect();
+        }
+        while let Some(number) = self.rested.pop_front() {
+            // It may have gone, or called again.
+            let place = self.callers.get(&number);
+            let rested =
+                |place: &&Arc<Place>| place.rests_for(now).is_some_and(|rest| rest >= REST_MIN);
+            if let Some(place) = place.filter(rested) {
+                return Some(place.clone());
+            }
+        }
+        None
+    }
 }
 
 /// What becomes of somebody who wants to come in.
@@ -69,6 +130,11 @@ impl House {
     fn guests(&self) -> MutexGuard<'_, Guests> {
         // Poisoned guests are still whole: no code that can panic runs while they are held.
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn age_us(&self) -> u64 {
+        let age = Instant::now().saturating_duration_since(self.born_at);
+        u64::try_from(age.as_micros()).unwrap_or(u64::MAX)
     }
 
     fn enter(self: &Arc<Self>, cut: &CancellationToken, context: &Context<'_>) -> Entry {
@@ -88,18 +154,12 @@ impl House {
                 number,
                 token,
                 has_called: AtomicBool::new(false),
+                works: AtomicU32::new(0),
+                rests_since_us: AtomicU64::new(self.age_us()),
             })));
         }
-        if guests.leaving.is_empty() {
-            let now = Instant::now();
-            let oldest = guests.strangers.first_entry();
-            let Some(oldest) = oldest.filter(|oldest| oldest.get().safe_until <= now) else {
-                return Entry::Full;
-            };
-            let (number, oldest) = oldest.remove_entry();
-            oldest.token.cancel();
-            guests.leaving.insert(number);
-            self.door.closed(ClosedConnection::MadeRoom);
+        if guests.leaving.is_empty() && !guests.send_away(self, Instant::now()) {
+            return Entry::Full;
         }
         guests.doorman = Some(context.waker().clone());
         Entry::Soon
@@ -116,6 +176,32 @@ struct Place {
     /// Cancelled when the connection has to end.
     token: CancellationToken,
     has_called: AtomicBool,
+    /// Calls and sessions of it that are at work.
+    works: AtomicU32,
+    /// Since when there is none, in microseconds of the house.
+    rests_since_us: AtomicU64,
+}
+
+impl Place {
+    /// How long nothing is at work; `None` if something is.
+    fn rests_for(&self, now: Instant) -> Option<Duration> {
+        let rests = self.works.load(Ordering::Acquire) == 0;
+        let since = Duration::from_micros(self.rests_since_us.load(Ordering::Relaxed));
+        rests.then(|| now.saturating_duration_since(self.house.born_at + since))
+    }
+}
+
+/// Something of a visitor is at work until this is dropped.
+pub struct Works(Visitor);
+
+impl Drop for Works {
+    fn drop(&mut self) {
+        let place = &self.0.0;
+        let now_us = place.house.age_us();
+        // First, so that whoever sees it rest sees since when.
+        place.rests_since_us.store(now_us, Ordering::Relaxed);
+        place.works.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Visitor {
@@ -123,8 +209,18 @@ impl Visitor {
     pub fn calls(&self) {
         let place = &self.0;
         if !place.has_called.swap(true, Ordering::Relaxed) {
-            place.house.guests().strangers.remove(&place.number);
+            let mut guests = place.house.guests();
+            // Who was sent away already stays away.
+            if guests.strangers.remove(&place.number).is_some() {
+                guests.callers.insert(place.number, place.clone());
+            }
         }
+    }
+
+    /// Something of it is at work.
+    pub fn works(&self) -> Works {
+        self.0.works.fetch_add(1, Ordering::Relaxed);
+        Works(self.clone())
     }
 
     /// Ends the connection.
@@ -144,6 +240,7 @@ impl Drop for Seat {
             let mut guests = house.guests();
             guests.open -= 1;
             guests.strangers.remove(number);
+            guests.callers.remove(number);
             guests.leaving.remove(number);
             guests.doorman.take()
         };
@@ -167,6 +264,8 @@ impl<S, IO> Incoming<S, IO> {
             house: Arc::new(House {
                 connections_max,
                 door,
+                born_at: Instant::now(),
+                rests: AtomicBool::new(false),
                 guests: Mutex::default(),
             }),
             cut,
@@ -177,6 +276,12 @@ impl<S, IO> Incoming<S, IO> {
 }
 
 impl<S, IO> Incoming<S, IO> {
+    /// Callers that rest make room.
+    pub fn let_rest(self) -> Incoming<S, IO> {
+        self.house.rests.store(true, Ordering::Relaxed);
+        self
+    }
+
     fn welcome(&self, io: IO, visitor: Visitor) -> Connection<IO> {
         self.house.door.opened();
         Connection {

@@ -32,7 +32,8 @@ impl ConnectionMetrics {
         );
         registry.register(
             "closed_connections",
-            "Connections closed because all were taken, because they never called and made room for another, \
+            "Connections closed because all were taken, because they never called or rested and made room for \
+             another, \
              or because nothing of a client came in time; by port and reason",
             self.closed.clone(),
         );
@@ -54,6 +55,8 @@ pub enum ClosedConnection {
     Full,
     /// It never called, and another one came when all were taken.
     MadeRoom,
+    /// It rested, and another one came when all were taken.
+    Rested,
     /// Nothing that a client would send came in time.
     NoGreeting,
 }
@@ -82,6 +85,7 @@ impl Door {
         let reason = match why {
             ClosedConnection::Full => "full",
             ClosedConnection::MadeRoom => "made_room",
+            ClosedConnection::Rested => "rested",
             ClosedConnection::NoGreeting => "no_greeting",
         };
         let port = self.port;

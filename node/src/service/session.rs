@@ -82,7 +82,13 @@ impl SessionService for Sessions {
         };
         let visitor = request.extensions().get::<Visitor>().cloned();
         let (outbox, outgoing) = outbox::outbox();
-        let session = Session::new(self.context.clone(), principal, outbox.clone(), parent);
+        let session = Session::new(
+            self.context.clone(),
+            principal,
+            outbox.clone(),
+            parent,
+            visitor.clone(),
+        );
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
             // What was said last takes room until it is read.

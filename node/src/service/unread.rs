@@ -9,7 +9,7 @@ use crate::limits::{
     ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_TAKEN_WITHIN, ANSWER_WAIT_MAX,
     ANSWERS_WAITING_MAX, PIECE_TAKEN_WITHIN, UNREAD_BYTES_MAX,
 };
-use crate::listen::Visitor;
+use crate::listen::{Visitor, Works};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Body as _, Frame};
@@ -143,6 +143,7 @@ async fn hold(
     }
     let taken = place.split(bytes);
     let pieces = Arc::new(Notify::new());
+    let works = visitor.as_ref().map(Visitor::works);
     let cut = visitor.map(|visitor| {
         AbortOnDropHandle::new(tokio::spawn(cut_if_untaken(visitor, pieces.clone())))
     });
@@ -151,6 +152,7 @@ async fn hold(
         pieces,
         _room: taken.unwrap_or(place),
         _cut: cut,
+        _works: works,
     })
 }
 
@@ -170,6 +172,8 @@ struct Held {
     pieces: Arc<Notify>,
     _room: OwnedSemaphorePermit,
     _cut: Option<AbortOnDropHandle<()>>,
+    /// The connection is at work until the answer is taken.
+    _works: Option<Works>,
 }
 
 impl http_body::Body for Held {
@@ -216,6 +220,7 @@ mod tests {
             pieces: Arc::default(),
             _room: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
             _cut: None,
+            _works: None,
         })
     }
 

@@ -195,3 +195,71 @@ async fn all_end_with_the_node() {
     assert!(is_cut(&mut stranger).await);
     assert!(is_cut(&mut caller).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_that_has_rested_longest_makes_room_for_who_comes() {
+    let mut scene = Scene::new(3);
+    scene.incoming = scene.incoming.let_rest();
+    let (_a, mut works) = scene.enter();
+    let (_b, mut second) = scene.enter();
+    let (_c, mut first) = scene.enter();
+    let [working, resting, longer] = [&works, &second, &first].map(|it| it.connect_info());
+    for visitor in [&working, &resting, &longer] {
+        visitor.calls();
+    }
+    let _works = working.works();
+    let two = (longer.works(), longer.works());
+    drop(two.0);
+    drop(resting.works());
+    advance(REST_MIN / 2).await;
+    drop(two.1);
+    drop(resting.works());
+    drop(resting.works());
+    advance(REST_MIN / 4).await;
+    drop(resting.works());
+    advance(REST_MIN * 3 / 4 - Duration::from_millis(1)).await;
+    let mut refused = scene.come();
+    assert!(scene.let_in().is_none());
+    assert_eq!(
+        refused.read(&mut [0]).await.unwrap(),
+        0,
+        "nobody rests for long enough"
+    );
+    // Nobody looks again at once.
+    advance(Duration::from_millis(1)).await;
+    let mut refused = scene.come();
+    assert!(scene.let_in().is_none());
+    assert_eq!(refused.read(&mut [0]).await.unwrap(), 0);
+    advance(REST_LOOK_EVERY).await;
+    let _d = scene.come();
+    assert!(scene.let_in().is_none(), "three are in");
+    assert!(is_cut(&mut first).await);
+    assert!(!is_cut(&mut second).await && !is_cut(&mut works).await);
+    drop(first);
+    let fourth = scene.let_in().unwrap();
+    fourth.connect_info().calls();
+    let rested = r#"weir_closed_connections_total{port="client",reason="rested"} 1"#;
+    assert!(scene.counts(rested));
+    // Who calls again rests anew.
+    advance(REST_MIN).await;
+    let again = resting.works();
+    advance(REST_LOOK_EVERY).await;
+    drop(again);
+    let _e = scene.come();
+    assert!(scene.let_in().is_none());
+    let mut fourth = fourth;
+    assert!(is_cut(&mut fourth).await, "it has rested longer");
+    assert!(!is_cut(&mut second).await && !is_cut(&mut works).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_rest_stay_where_nobody_said_that_they_make_room() {
+    let mut scene = Scene::new(1);
+    let (_a, mut first) = scene.enter();
+    first.connect_info().calls();
+    advance(REST_MIN * 100).await;
+    let mut refused = scene.come();
+    assert!(scene.let_in().is_none());
+    assert_eq!(refused.read(&mut [0]).await.unwrap(), 0);
+    assert!(!is_cut(&mut first).await);
+}

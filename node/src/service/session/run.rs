@@ -9,6 +9,7 @@ use crate::limits::{
     SESSION_ASKS_MAX, SESSION_HELLO_WITHIN, SESSION_IDLE_MAX, SESSION_OPERATIONS_MAX,
     SESSION_TAKEN_WITHIN,
 };
+use crate::listen::{Visitor, Works};
 use crate::metrics::{LastDecisions, OpenSession};
 use crate::road;
 use crate::traceparent::TraceParent;
@@ -46,6 +47,9 @@ pub(super) struct Session {
     decisions: LastDecisions,
     /// The span of the client in which it opened the session.
     parent: Option<TraceParent>,
+    /// Whose connection it is, and that the session is at work.
+    visitor: Option<Visitor>,
+    works: Option<Works>,
     _open: OpenSession,
 }
 
@@ -90,6 +94,7 @@ impl Session {
         principal: Principal,
         outbox: Outbox,
         parent: Option<TraceParent>,
+        visitor: Option<Visitor>,
     ) -> Session {
         let waiters = context.wakes.session(Arc::new(outbox.clone()));
         let open = context.metrics.session();
@@ -105,6 +110,8 @@ impl Session {
             flights: FuturesUnordered::new(),
             decisions: LastDecisions::default(),
             parent,
+            works: visitor.as_ref().map(Visitor::works),
+            visitor,
             _open: open,
         }
     }
@@ -181,6 +188,7 @@ impl Session {
         // Set once nothing more is read: how the session ends when everything is answered.
         let mut ending: Option<End> = None;
         loop {
+            self.note_rest();
             if self.flights.is_empty()
                 && let Some(end) = ending
             {
@@ -225,6 +233,21 @@ impl Session {
         }
     }
 
+    /// While nothing is asked and nobody waits the session rests: its connection may make room for another.
+    fn note_rest(&mut self) {
+        if !self.flights.is_empty() || !self.waiters.is_empty() {
+            self.work();
+        } else {
+            self.works = None;
+        }
+    }
+
+    fn work(&mut self) {
+        if self.works.is_none() {
+            self.works = self.visitor.as_ref().map(Visitor::works);
+        }
+    }
+
     fn is_idle(&self) -> bool {
         self.flights.is_empty() && self.waiters.count() == 0
     }
@@ -247,6 +270,7 @@ impl Session {
             },
         };
         let begun = Instant::now();
+        self.work();
         self.last = check_frame(&frame, self.last)
             .map_err(|violations| End::Refused(WireError::from(violations).into()))?;
         self.context.metrics.session_frame(frame.operations.len());
