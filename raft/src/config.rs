@@ -61,7 +61,8 @@ impl Default for Timing {
 pub struct Retention {
     /// A snapshot is taken after this many entries ...
     pub snapshot_entries: u64,
-    /// ... or after this many bytes of batches, of all groups together; each group has its share.
+    /// ... or after this many bytes of batches, of all groups together; each group has its share, or as many as
+    /// its last snapshot had if that was larger.
     pub snapshot_bytes: u64,
     /// Entries kept behind a snapshot, for peers that were away for a moment. At least
     /// [`limits::TAIL_ENTRIES_MIN`], so that purging stays far behind applying.

@@ -30,8 +30,6 @@ pub(crate) struct Keeper {
     pub(crate) preferred: Option<NodeId>,
     pub(crate) me: NodeId,
     pub(crate) log: GroupLog,
-    /// Bytes of batches after which a snapshot is taken.
-    pub(crate) snapshot_bytes: u64,
     pub(crate) cut: Cut,
     /// A leader that is silent for longer is not told of any more.
     pub(crate) silence_max: Duration,
@@ -123,7 +121,8 @@ impl Keeper {
 
     /// Cuts a log that grew too long in spite of snapshots because a peer does not keep up.
     async fn bound_log(&self) {
-        let too_long = self.log.bytes() > self.snapshot_bytes * LOG_BYTES_SHARES_MAX;
+        let due_after = self.group.replica().snapshot_due_after();
+        let too_long = self.log.bytes() > due_after.saturating_mul(LOG_BYTES_SHARES_MAX);
         let metrics = self.metrics();
         let snapshot = metrics.snapshot.map_or(0, |id| id.index);
         let upto = snapshot.saturating_sub(TAIL_ENTRIES_MIN);

@@ -78,14 +78,15 @@ pub const SNAPSHOT_ENTRIES: u64 = 10_000;
 pub const SNAPSHOT_ALL_BYTES: u64 = 256 * MIB as u64;
 /// Smallest share of one group: a snapshot costs two syncs and an encode.
 pub const SNAPSHOT_GROUP_BYTES_MIN: u64 = MIB as u64;
-/// Largest share of one group: about what is replayed in a second.
+/// Largest share of one group: about what is replayed in a second. A state whose last snapshot was larger is
+/// saved after as many bytes as that had.
 pub const SNAPSHOT_GROUP_BYTES_MAX: u64 = 32 * MIB as u64;
 /// Entries kept behind a snapshot, so that a peer that was away for a moment needs no snapshot, and so
 /// that purging stays far behind applying.
 pub const TAIL_ENTRIES: u64 = 2_000;
 /// Entries kept behind a snapshot even when the log has grown too long in bytes.
 pub const TAIL_ENTRIES_MIN: u64 = 256;
-/// Log bytes of one group, in shares of its snapshot bytes, above which the tail is cut to
+/// Log bytes of one group, in multiples of those after which a snapshot is due, above which the tail is cut to
 /// [`TAIL_ENTRIES_MIN`] and a peer that lags behind that is given a snapshot instead of the log.
 pub const LOG_BYTES_SHARES_MAX: u64 = 4;
 /// Entries that are purged at once, so that purging is rare.

@@ -62,7 +62,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let Self {
             replica, snapshots, ..
         } = self.clone();
-        let saved = meta.clone();
+        let (saved, bytes) = (meta.clone(), snapshot.len());
         // On disk before it counts: the log below it goes next.
         let state = offload(move || {
             let state = replica.decode_state(&snapshot)?;
@@ -72,7 +72,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         .await?;
         let turn = self.replica.turn();
         let turn = turn.lock().await;
-        let replaced = self.replica.install(meta, state);
+        let replaced = self.replica.install(meta, state, bytes);
         drop(turn);
         offload(move || {
             drop(replaced);
@@ -113,6 +113,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Machine {
         };
         offload(move || {
             let snapshot = Bytes::from(checkpoint.encode());
+            replica.snapshot_taken(snapshot.len());
             snapshots.save(&meta, &snapshot)?;
             Ok(Snapshot { meta, snapshot })
         })

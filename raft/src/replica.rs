@@ -23,7 +23,7 @@ pub(crate) struct Replica {
     /// that by yielding and not by blocking every other group of the thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     anchor: watch::Sender<Option<Anchor>>,
-    /// Bytes of batches that may be applied without a snapshot.
+    /// Bytes of batches that may be applied without a snapshot, if it is not larger itself.
     unsaved_bytes_max: u64,
     /// Told when they are reached.
     full: Notify,
@@ -36,19 +36,23 @@ struct Inner {
     time: ClusterTime,
     /// Bytes of batches applied since the last snapshot was begun.
     unsaved_bytes: u64,
+    /// Bytes of the state in the last snapshot.
+    snapshot_bytes: u64,
     /// Position of the checkpoint under way.
     checkpoint: Option<SnapshotMeta>,
 }
 
 impl Replica {
     /// A replica as a snapshot has it, or of a new shard. A snapshot is due after each
-    /// `unsaved_bytes_max` bytes of batches.
+    /// `unsaved_bytes_max` bytes of batches, or as many as the last one had if they are more: so that snapshots
+    /// do not write more than the log.
     pub(crate) fn new(
         shard: ShardId,
         clock: Arc<dyn Clock>,
         unsaved_bytes_max: u64,
         snapshot: Option<(&SnapshotMeta, &[u8])>,
     ) -> io::Result<Self> {
+        let snapshot_bytes = snapshot.map_or(0, |(_, state)| state.len() as u64);
         let (state, applied, membership) = match snapshot {
             Some((meta, state)) => {
                 let state = decode_state(shard, state)?;
@@ -66,6 +70,7 @@ impl Replica {
                 membership,
                 time,
                 unsaved_bytes: 0,
+                snapshot_bytes,
                 checkpoint: None,
             }),
             turn: Arc::new(tokio::sync::Mutex::new(())),
@@ -104,6 +109,16 @@ impl Replica {
         self.full.notified().await;
     }
 
+    /// Bytes of batches after which a snapshot is due.
+    pub(crate) fn snapshot_due_after(&self) -> u64 {
+        self.lock().snapshot_bytes.max(self.unsaved_bytes_max)
+    }
+
+    /// Notes how large a snapshot of this replica was.
+    pub(crate) fn snapshot_taken(&self, bytes: usize) {
+        self.lock().snapshot_bytes = bytes as u64;
+    }
+
     /// Reads the state.
     pub(crate) fn peek<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.lock().state)
@@ -137,8 +152,8 @@ impl Replica {
             inner.time.stamped(applied.stamp, self.clock.now());
             let unsaved_before = inner.unsaved_bytes;
             inner.unsaved_bytes = unsaved_before.saturating_add(bytes as u64);
-            let due = unsaved_before < self.unsaved_bytes_max;
-            if due && inner.unsaved_bytes >= self.unsaved_bytes_max {
+            let most = inner.snapshot_bytes.max(self.unsaved_bytes_max);
+            if unsaved_before < most && inner.unsaved_bytes >= most {
                 self.full.notify_one();
             }
         }
@@ -188,9 +203,9 @@ impl Replica {
         decode_state(self.shard, state)
     }
 
-    /// Replaces everything by a leader's snapshot, and gives back the state as it was. Call it with the
-    /// [turn](Self::turn) taken.
-    pub(crate) fn install(&self, meta: &SnapshotMeta, state: State) -> State {
+    /// Replaces everything by a leader's snapshot of so many bytes, and gives back the state as it was. Call
+    /// it with the [turn](Self::turn) taken.
+    pub(crate) fn install(&self, meta: &SnapshotMeta, state: State, bytes: usize) -> State {
         let mut inner = self.lock();
         let now = self.clock.now();
         inner.time = ClusterTime::loaded(term_of(meta.last_log_id), state.now(), now);
@@ -198,6 +213,7 @@ impl Replica {
         inner.applied = meta.last_log_id;
         inner.membership = meta.last_membership.clone();
         inner.unsaved_bytes = 0;
+        inner.snapshot_bytes = bytes as u64;
         inner.checkpoint = None;
         drop(inner);
         self.anchor.send_replace(None);
@@ -332,7 +348,7 @@ mod tests {
             last_log_id: replica.position().0,
             last_membership: StoredMembership::default(),
         };
-        let replaced = replica.install(&meta, State::default());
+        let replaced = replica.install(&meta, State::default(), 0);
         assert_eq!(replaced.now(), Stamp::from_micros(9));
         let error = replica.continue_checkpoint().unwrap_err().to_string();
         assert!(error.contains("another state was installed"), "{error}");
@@ -349,6 +365,19 @@ mod tests {
                 assert_eq!(told.is_some(), due);
             }
             replica.begin_checkpoint();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_state_is_saved_after_as_many_bytes_of_log() {
+        let size = batch(0).len();
+        let replica = replica(1);
+        replica.snapshot_taken(3 * size);
+        assert_eq!(replica.snapshot_due_after(), 3 * size as u64);
+        for (index, due) in [(1, false), (2, false), (3, true), (4, false)] {
+            replica.apply(entry(index, batch(0))).unwrap();
+            let told = futures::FutureExt::now_or_never(replica.snapshot_due());
+            assert_eq!(told.is_some(), due);
         }
     }
 }

@@ -187,7 +187,6 @@ impl Starter {
             preferred: preferred_leader(shard, &self.config.members),
             me: self.config.node,
             log,
-            snapshot_bytes: self.snapshot_bytes,
             cut,
             silence_max: SILENCE_LEASES * Duration::from_millis(self.config.timing.election_max_ms),
         };
