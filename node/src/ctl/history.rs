@@ -112,11 +112,6 @@ fn range(args: &HistoryArgs, now_s: u64) -> Result<Range, CtlError> {
     if from_s >= to_s {
         return Err(CtlError::usage("--to must be after --from"));
     }
-    // What happens at this moment belongs to the range, also in the first second of a minute.
-    let to_s = match args.to {
-        When::Ago(_) => to_s.saturating_add(1),
-        When::At(_) => to_s,
-    };
     let step_s = match args.step {
         Some(step) if step.subsec_nanos() == 0 && step.as_secs() > 0 => step.as_secs(),
         Some(_) => return Err(CtlError::usage("--step must be whole minutes")),
@@ -128,10 +123,15 @@ fn range(args: &HistoryArgs, now_s: u64) -> Result<Range, CtlError> {
     if !step_s.is_multiple_of(60) {
         return Err(CtlError::usage("--step must be whole minutes"));
     }
+    // What happens at this moment belongs to the range, also in the first second of a minute.
+    let end_s = match args.to {
+        When::Ago(_) => to_s.saturating_add(1),
+        When::At(_) => to_s,
+    };
     Ok(Range {
         target: args.target.clone(),
         from_s: from_s - from_s % step_s,
-        to_s: to_s.div_ceil(60) * 60,
+        to_s: end_s.div_ceil(60) * 60,
         step_s,
         by: args.by,
     })
