@@ -1,10 +1,10 @@
 //! Checkpoints: the canonical bytes of a state as of one moment, written while it goes on changing.
 //!
 //! Writing down half a gibibyte takes a second, and for so long nothing could be decided. So a checkpoint only
-//! begins at its moment. Then it takes a few thousand records at a time, and between that entries are applied;
-//! who changes or removes a record that was not taken yet takes it first. That is how running machines are
-//! copied (C. Clark and others, "Live Migration of Virtual Machines", 2005, turned round: what would be lost
-//! is written, not what is new). Nothing is written that would not be anyway.
+//! begins at its moment. Then it takes some records at a time, and between that entries are applied; who changes
+//! or removes a record that was not taken yet takes it first ("copy on update": M. Vaz Salles and others, "An
+//! Evaluation of Checkpoint Recovery for Massively Multiplayer Online Games", 2009, by record and not by page).
+//! Each record is written once, as it would be anyway.
 //!
 //! Records are taken in any order and sorted at the end, for which the state is needed no more.
 
