@@ -59,8 +59,9 @@ pub const SESSION_ASKS_MAX: usize = 1024;
 /// [`SESSION_ASKS_MAX`]; without room for a whole frame the session is not read.
 pub const SESSION_OPERATIONS_MAX: usize = SESSION_ASKS_MAX + 2 * SUBMISSION_OPERATIONS_MAX;
 /// All that is done to refuse asks for which there is no room takes at most one part in so many of one
-/// processor. What a frame costs before it is looked at comes to as much again.
-pub const REFUSING_SHARE: u32 = 20;
+/// processor. What a frame costs before it is looked at comes to as much again. A larger share was measured to
+/// leave less for decisions and to serve small sessions worse (benches/RESULTS.md).
+pub const REFUSING_SHARE: u32 = 100;
 /// Longest time for which a session is not read because its asks found no room: who is refused for the first
 /// time, in a frame of the usual size, is not read for a few milliseconds.
 pub const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(500);
