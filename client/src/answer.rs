@@ -17,6 +17,17 @@ pub enum Answer {
     Rejected(Rejection),
 }
 
+impl Answer {
+    /// True if the cluster decided it, in time.
+    pub(crate) fn is_of_use(&self) -> bool {
+        match self {
+            Answer::Admitted(guard) => !guard.is_ungated(),
+            Answer::Deferred(deferral) => !deferral.is_local(),
+            Answer::Rejected(_) => true,
+        }
+    }
+}
+
 /// Come back later; the place is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deferral {
@@ -81,9 +92,11 @@ pub enum Origin {
     /// The cluster has no room for more asks now. Nothing was decided.
     Overloaded,
     /// Grants came later than the policy's reply window allows, again and again. The cluster or the way
-    /// to it is too slow, or the window too short.
+    /// to it is too slow, or the window too short. The pause grows while nothing of use is heard from the
+    /// shard, up to 6.4 s. Before a long one the grant is given back, and with it the place in line.
     LateAnswer,
-    /// No answer came, and the outage is shorter than [`crate::Options::ungated_after`].
+    /// No answer came, and the outage is shorter than [`crate::Options::ungated_after`]. The pause grows as
+    /// with [`Origin::LateAnswer`] if the mode is not to decide soon.
     NoAnswer,
     /// In an outage, in [`crate::Mode::Local`]: this client's share is used up for now.
     LocalShare,

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::limits::{RETRY_IN_MAX, SENDS_PER_DECISION_MAX};
 use crate::retry::{Next, Purpose, Tally, Trouble};
-use crate::waits::Waiting;
+use crate::waits::{Ring, Waiting};
 use crate::zone::ZoneKey;
 use crate::{Answer, Error, Ticket};
 use std::pin::pin;
@@ -43,6 +43,16 @@ pub(crate) struct Asking {
     is_new: bool,
     /// Set if the caller waits here, so that it can be woken.
     waiting: Option<Waiting>,
+    /// Set while its last deferral is the client's own.
+    recess: Option<Recess>,
+}
+
+/// A pause that the client chose, because it heard nothing of use.
+#[derive(Clone, Copy)]
+struct Recess {
+    zone: ZoneKey,
+    /// The node asked not to come back before this.
+    not_before: Instant,
 }
 
 /// How one pass of the loop ended.
@@ -60,6 +70,7 @@ enum Step {
 
 /// The time and patience of one decision.
 struct Effort {
+    begun_at: Instant,
     /// No ask after this.
     until: Instant,
     /// The call's own deadline.
@@ -70,6 +81,8 @@ struct Effort {
     /// What went wrong last, apart from a try that was cut short, with a sentence for people.
     trouble: Option<(Trouble, String)>,
     may_have_happened: bool,
+    /// Whether the last try that had its time tells that asking is of no use.
+    in_vain: bool,
     /// Whether the retry budget of its zone knows of the try, and of which.
     tried: Option<ZoneKey>,
 }
@@ -93,6 +106,7 @@ impl Asking {
             abandon,
             is_new,
             waiting: None,
+            recess: None,
         }
     }
 
@@ -101,22 +115,48 @@ impl Asking {
         self.waiting = Some(self.owner.shared.waits.begin(self.ticket.attempt));
     }
 
-    /// Sleeps for `pause`, or until a wake.
+    /// Sleeps for `pause`, or until a wake, or until another caller's answer shows that asking is of use again.
     pub(crate) async fn rest(&self, pause: Duration) {
         let resume_at = Instant::now() + pause;
-        let Some(waiting) = &self.waiting else {
-            return tokio::time::sleep_until(resume_at).await;
-        };
         tokio::select! {
             biased;
-            spread = waiting.woken() => {
+            spread = self.woken() => {
                 let shared = &self.owner.shared;
                 shared.counters.woken.add(1);
                 let jitter = shared.dice.between(Duration::ZERO, spread);
                 tokio::time::sleep_until(resume_at.min(Instant::now() + jitter)).await;
             }
+            not_before = self.relieved() => {
+                tokio::time::sleep_until(resume_at.min(not_before)).await;
+            }
             () = tokio::time::sleep_until(resume_at) => {}
         }
+    }
+
+    /// Resolves when the cluster has something to tell, or can no longer tell it: come back within this time.
+    async fn woken(&self) -> Duration {
+        let Some(waiting) = &self.waiting else {
+            return std::future::pending().await;
+        };
+        loop {
+            match waiting.woken().await {
+                Ring::Turn(spread) => return spread,
+                // Who was told nothing misses nothing, and its pause is meant: its session may have ended
+                // because nothing was heard in it.
+                Ring::Unheard(_) if self.recess.is_some() => {}
+                Ring::Unheard(spread) => return spread,
+            }
+        }
+    }
+
+    /// Resolves when a pause of the client's own is no longer needed, with the time until which the node
+    /// asked for one.
+    async fn relieved(&self) -> Instant {
+        let Some(Recess { zone, not_before }) = self.recess else {
+            return std::future::pending().await;
+        };
+        self.owner.shared.zones.relieved(zone).await;
+        not_before
     }
 
     /// The attempt is nobody else's: dropping this gives it up.
@@ -137,15 +177,22 @@ impl Asking {
         }
         let answer_by = started + self.owner.shared.options.answer_within;
         let mut effort = Effort {
+            begun_at: started,
             until: deadline_at.map_or(answer_by, |deadline| deadline.min(answer_by)),
             deadline_at,
             tally: Tally::new(Purpose::Decision),
             silent_since: None,
             trouble: None,
             may_have_happened: false,
+            in_vain: false,
             tried: None,
         };
+        self.recess = None;
         let answer = self.ask_until(&mut effort).await?;
+        if answer.is_of_use() {
+            let shared = &self.owner.shared;
+            shared.zones.relieve(shared.shard_of(&self.call.target));
+        }
         let counters = &self.owner.shared.counters;
         match &answer {
             Answer::Admitted(guard) if guard.is_ungated() => {}
@@ -204,6 +251,9 @@ impl Asking {
                 Trouble::Late | Trouble::Stale | Trouble::Overloaded { .. } => None,
             };
             let cut_short = matches!(trouble, Trouble::NoAnswer { .. }) && !silent;
+            if !cut_short {
+                effort.in_vain = trouble.is_in_vain();
+            }
             if !cut_short || effort.trouble.is_none() {
                 effort.trouble = Some((trouble, message));
             }
@@ -214,7 +264,7 @@ impl Asking {
                     if !in_turn && effort.silent_since.is_some() {
                         shared.zones.doubt(zone, now + pause);
                     }
-                    if effort.tally.costs(trouble) && !shared.zones.pays_retry(zone) {
+                    if effort.tally.costs(trouble) && !self.may_repeat(zone, now) {
                         shared.counters.retries_withheld.add(1);
                         return self.give_up(zone, effort);
                     }
@@ -224,6 +274,12 @@ impl Asking {
                 Next::Stop => return self.give_up(zone, effort),
             }
         }
+    }
+
+    /// True if what may have left work behind is asked again in this decision.
+    fn may_repeat(&self, zone: ZoneKey, now: Instant) -> bool {
+        let zones = &self.owner.shared.zones;
+        !zones.is_strained(zone, now) && zones.pays_retry(zone)
     }
 
     /// True if it is this call's turn to ask. Otherwise another one asks for all: waits a while for what
@@ -250,7 +306,12 @@ impl Asking {
         if remaining.is_zero() {
             return self.fail(Failure::cut_short(remaining));
         }
-        let timeout = shared.options.try_timeout.min(remaining);
+        let mut timeout = shared.options.try_timeout;
+        if shared.zones.is_strained(zone, Instant::now()) {
+            // The only try of this visit: a node that got slow has time to answer.
+            timeout = timeout.saturating_mul(2);
+        }
+        let timeout = timeout.min(remaining);
         if effort.tried.replace(zone) != Some(zone) && self.is_new {
             shared.zones.tries(zone);
         }

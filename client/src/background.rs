@@ -34,6 +34,8 @@ pub(crate) struct Chore {
 pub(crate) enum ChoreKind {
     Release(ReleaseRequest),
     Cancel(CancelRequest),
+    /// Sent once: it is undone later by itself.
+    GiveBack(CancelRequest),
 }
 
 /// What ended.
@@ -184,6 +186,15 @@ async fn do_chore(shared: Arc<Shared>, chore: Chore) -> Ended {
             .deliver_on(&aim, request, try_timeout, chore.until, chore.again)
             .await
             .err(),
+        ChoreKind::GiveBack(request) => {
+            let sent = shared
+                .send_to(&aim, request, try_timeout.saturating_mul(2))
+                .await;
+            if let Err(failure) = sent {
+                tracing::debug!(?failure, "a late grant was not given back at once");
+            }
+            None
+        }
     };
     if let Some(Undelivered { error, .. }) = &undelivered {
         tracing::debug!(%error, "a release or cancel was given up");

@@ -142,6 +142,14 @@ impl Breaker {
         }
     }
 
+    /// Since when asks went unanswered, while that is no outage yet.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Silent { since, .. } => Some(since),
+            State::Answering | State::Out { .. } => None,
+        }
+    }
+
     /// True while the shard is out.
     pub(crate) fn is_out(&self) -> bool {
         match self.state {

@@ -209,6 +209,11 @@ impl Owner {
         self.do_later(target, ChoreKind::Cancel(request), false);
     }
 
+    /// Lets the background give up what an attempt got, by one send.
+    pub(crate) fn give_back(&self, target: TargetName, request: CancelRequest) {
+        self.do_later(target, ChoreKind::GiveBack(request), false);
+    }
+
     fn do_later(&self, target: TargetName, kind: ChoreKind, again: bool) {
         let chore = Chore {
             target,

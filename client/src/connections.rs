@@ -4,7 +4,8 @@ use crate::Transport;
 use crate::dice::Dice;
 use crate::failure::Failure;
 use crate::limits::{
-    CONNECT_MAX, NODES_MAX, REOPEN_MAX, REOPEN_MIN, SEEDS_MAX, TRIES_PER_CONNECTION_MAX, UNARY_FOR,
+    CONNECT_MAX, NODES_MAX, RENEW_MAX, RENEW_MIN, REOPEN_MAX, REOPEN_MIN, SEEDS_MAX,
+    TRIES_PER_CONNECTION_MAX, UNARY_FOR,
 };
 use crate::lock::lock;
 use crate::options::{Connector, endpoint_of};
@@ -38,7 +39,12 @@ struct Open {
 
 struct Connection {
     channel: Channel,
+    made_at: Instant,
+    /// Connections that it follows, since the node last answered.
+    renewals: u32,
+    /// Tries in a row without an answer, nor anything else from the node since the first of them.
     unanswered: u32,
+    silent_since: Instant,
     /// The session over it, once there was something for one.
     session: Option<Session>,
     /// Sessions in a row that could not be opened, and why the last one could not.
@@ -156,16 +162,20 @@ impl Connections {
             open.nodes.clear();
         }
         if !open.nodes.contains_key(address) {
-            let endpoint = endpoint_of(address).map_err(|error| {
-                Failure::unsendable(format!("{address:?} is no address: {error}"))
-            })?;
-            let channel = (self.connector)(endpoint.connect_timeout(CONNECT_MAX));
+            let channel = self.connect(address)?;
             open.nodes.insert(address.clone(), Connection::new(channel));
         }
         match open.nodes.get_mut(address) {
             Some(connection) => Ok((connection, &mut open.next_session)),
             None => Err(Failure::unsendable(format!("no connection to {address}"))),
         }
+    }
+
+    /// A connection that is made when it is used.
+    fn connect(&self, address: &Address) -> Result<Channel, Failure> {
+        let endpoint = endpoint_of(address)
+            .map_err(|error| Failure::unsendable(format!("{address:?} is no address: {error}")))?;
+        Ok((self.connector)(endpoint.connect_timeout(CONNECT_MAX)))
     }
 
     /// How operations go out over a connection now.
@@ -198,16 +208,30 @@ impl Connections {
     pub(crate) fn answered(&self, address: &Address) {
         if let Some(connection) = lock(&self.open).nodes.get_mut(address) {
             connection.unanswered = 0;
+            connection.renewals = 0;
         }
     }
 
-    /// The node did not answer in time. After several times in a row its connection is given up: it may
-    /// be waiting for packets that were lost, for much longer than a new one takes.
-    pub(crate) fn unanswered(&self, address: &Address) {
+    /// The node did not answer in time what was asked at `asked_at`. After several times in a row its
+    /// connection is given up: it may be waiting for packets that were lost, for much longer than a new one
+    /// takes.
+    pub(crate) fn unanswered(&self, address: &Address, asked_at: Instant) {
         let mut open = lock(&self.open);
-        if let Some(connection) = open.nodes.get_mut(address) {
-            connection.unanswered += 1;
-            if connection.unanswered >= TRIES_PER_CONNECTION_MAX {
+        let Some(connection) = open.nodes.get_mut(address) else {
+            return;
+        };
+        if !connection.is_given_up(asked_at, Instant::now()) {
+            return;
+        }
+        let renewals = connection.renewals.saturating_add(1);
+        match self.connect(address) {
+            Ok(channel) => {
+                *connection = Connection {
+                    renewals,
+                    ..Connection::new(channel)
+                };
+            }
+            Err(_) => {
                 open.nodes.remove(address);
             }
         }
@@ -216,15 +240,41 @@ impl Connections {
 
 impl Connection {
     fn new(channel: Channel) -> Connection {
+        let now = Instant::now();
         Connection {
             channel,
+            made_at: now,
+            renewals: 0,
             unanswered: 0,
+            silent_since: now,
             session: None,
             failures: 0,
             failure: None,
-            reopen_at: Instant::now(),
+            reopen_at: now,
             unary_until: None,
         }
+    }
+
+    /// A try of `asked_at` got no answer in its time. True if another connection has to take the place of
+    /// this one.
+    fn is_given_up(&mut self, asked_at: Instant, now: Instant) -> bool {
+        let session = self.session.as_ref();
+        let has_spoken = session.is_some_and(|it| it.was_heard_after(self.silent_since));
+        if self.unanswered == 0 || has_spoken {
+            self.unanswered = 0;
+            self.silent_since = asked_at;
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+        // One that is still being made fails by itself if it cannot be.
+        let is_made = session.is_none_or(Session::was_open);
+        let life_min = if self.renewals == 0 && is_made {
+            Duration::ZERO
+        } else {
+            let doublings = self.renewals.saturating_sub(1).min(10);
+            RENEW_MIN.saturating_mul(1 << doublings).min(RENEW_MAX)
+        };
+        self.unanswered >= TRIES_PER_CONNECTION_MAX
+            && now.saturating_duration_since(self.made_at) >= life_min
     }
 
     /// Its session is over: when may the next one be opened?

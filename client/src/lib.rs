@@ -54,6 +54,7 @@ mod rpc;
 mod session;
 mod shared;
 mod stats;
+mod strain;
 mod ticket;
 mod turn;
 mod ungated;

@@ -1,7 +1,7 @@
 //! Every bound of the client, with its unit and its reason, and the relations between them.
 
 use std::time::Duration;
-use weir_admission::limits::{CLIENT_RETRY_MAX, RELEASED_MEMORY};
+use weir_admission::limits::{CLIENT_RETRY_MAX, EXPIRE_MIN, RELEASED_MEMORY};
 
 /// Seed addresses of one client. A seed is only the way in; three or five are usual.
 pub const SEEDS_MAX: usize = 64;
@@ -44,6 +44,20 @@ pub const LOCAL_RETRY_MIN: Duration = Duration::from_millis(100);
 /// See [`LOCAL_RETRY_MIN`]: short, because most outages are failovers; jittered, because a whole fleet
 /// meets them together.
 pub const LOCAL_RETRY_MAX: Duration = Duration::from_millis(400);
+/// Rounds of visits in vain after which a shard is strained: then nothing is repeated within a visit, and
+/// pauses begin to double. A short stall is over by then, and costs no caller more than before.
+pub const STRAINED_AFTER: u32 = 2;
+/// Times that the pause of a strained shard doubles: up to 6.4 s. A fleet of 10 000 then comes some 2 500
+/// times a second, a twentieth of what a leader can do, and no place in line is lost for the pause.
+pub const STRAIN_DOUBLINGS_MAX: u32 = 4;
+/// Silence that becomes an outage within this is not strain: the mode ends it. This is the usual
+/// [`crate::Options::ungated_after`], so that short outages are met as ever.
+pub const OUTAGE_NEAR: Duration = Duration::from_secs(3);
+/// Strain that was not felt for this long is forgotten: the next call finds out by itself.
+pub const STRAIN_FORGOTTEN: Duration = Duration::from_secs(30);
+/// Callers that an answer of use calls back from their pause: where all answers are of use, twice as many
+/// come back with every round trip, and where one in two is, no more than leave.
+pub const RELIEF_CALLS: usize = 2;
 /// Longest time a deferral keeps a caller away, whoever decided it.
 pub const RETRY_IN_MAX: Duration = Duration::from_micros(weir_admission::limits::RETRY_IN_MAX);
 
@@ -74,9 +88,15 @@ pub const BLAME_HUNG: u32 = 2;
 /// Blame, gathered without an answer in between, from which on not even a hint to the node is followed
 /// while it is suspect: followers name a dead leader until they have elected another.
 pub const BLAME_TO_AVOID: u32 = 4;
-/// Unanswered tries in a row after which a node gets a new connection: one that lost its packets for a
-/// while may take a minute to notice that they flow again.
+/// Unanswered tries in a row, without a word from the node, after which it gets a new connection: one that lost
+/// its packets for a while may take a minute to notice that they flow again.
 pub const TRIES_PER_CONNECTION_MAX: u32 = 2;
+/// Shortest life of a connection over which the node never said anything, or that took the place of such a one;
+/// doubles up to [`RENEW_MAX`]. A node that is slow to open connections must not have to open one for every two
+/// tries.
+pub const RENEW_MIN: Duration = CONNECT_MAX;
+/// See [`RENEW_MIN`].
+pub const RENEW_MAX: Duration = Duration::from_secs(2);
 
 /// Operations that wait for a frame in one session: every caller of a busy process has one.
 pub const SESSION_QUEUE_MAX: usize = 64 * 1024;
@@ -129,8 +149,15 @@ pub const UNGATED_AFTER_MAX: Duration = Duration::from_secs(3_600);
 const _: () = assert!(CLIENT_RETRY_MAX < RELEASED_MEMORY);
 const _: () = assert!(ADMIN_FIRST_TIMEOUTS[2].as_micros() < ADMIN_TIMEOUT.as_micros());
 const _: () = assert!(LOCAL_RETRY_MIN.as_micros() < LOCAL_RETRY_MAX.as_micros());
+// A caller is back before its place is forgotten, with seconds to spare for its visits.
+const _: () =
+    assert!((LOCAL_RETRY_MAX.as_micros() << STRAIN_DOUBLINGS_MAX) + 2_000_000 < EXPIRE_MIN as u128);
+const _: () = assert!(
+    STRAIN_FORGOTTEN.as_micros() > 2 * (LOCAL_RETRY_MAX.as_micros() << STRAIN_DOUBLINGS_MAX)
+);
 const _: () = assert!(BACKOFF_MIN.as_micros() < BACKOFF_MAX.as_micros());
 const _: () = assert!(RETRY_RESERVE <= RETRY_SAVED_MAX);
 const _: () = assert!(PROBE_MIN.as_micros() < PROBE_MAX.as_micros());
 // Back to normal within five seconds: the connection is made anew, then two probes are answered.
-const _: () = assert!(PROBE_MAX.as_millis() * (PROBES_TO_CLOSE as u128 + 1) < 5_000);
+const _: () =
+    assert!(RENEW_MAX.as_millis() + PROBE_MAX.as_millis() * (PROBES_TO_CLOSE as u128 + 1) < 5_000);

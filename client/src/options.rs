@@ -84,7 +84,8 @@ impl Options {
     }
 
     /// How long one send waits for its answer, 1 ms to 10 s. Default 250 ms. Clients in another region
-    /// than the cluster need several round trips.
+    /// than the cluster need several round trips. Twice as long while nothing of use is heard from a shard,
+    /// when a decision sends only once.
     pub fn try_timeout(mut self, try_timeout: Duration) -> Options {
         self.try_timeout = try_timeout;
         self

@@ -32,6 +32,19 @@ pub(crate) enum Trouble {
     },
 }
 
+impl Trouble {
+    /// True if a visit that ends with it cost the node something, and was of no use.
+    pub(crate) fn is_in_vain(self) -> bool {
+        match self {
+            Trouble::Late => true,
+            // A node that names a pause knows what it can take.
+            Trouble::Overloaded { retry_in } => retry_in.is_none(),
+            Trouble::NoAnswer { retry_in, left } => retry_in.is_none() && left == Left::Work,
+            Trouble::NotLeader { .. } | Trouble::Stale => false,
+        }
+    }
+}
+
 /// What a try without an answer left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {

@@ -73,6 +73,16 @@ impl Session {
         }
     }
 
+    /// True once the node said hello.
+    pub(crate) fn was_open(&self) -> bool {
+        lock(&self.shared.lane).was_open()
+    }
+
+    /// True if the node said something in it after that time.
+    pub(crate) fn was_heard_after(&self, at: Instant) -> bool {
+        lock(&self.shared.lane).was_heard_after(at)
+    }
+
     /// How it went, once it is over.
     pub(crate) fn over(&self) -> Option<Over> {
         let lane = lock(&self.shared.lane);

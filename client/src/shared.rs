@@ -164,7 +164,7 @@ impl Shared {
         if timeout < self.options.try_timeout.min(FAIR_TRY_MIN) {
             return Err(Failure::cut_short(timeout));
         }
-        self.connections.unanswered(address);
+        self.connections.unanswered(address, sent_at);
         Err(self.heard(shard, address, Failure::timed_out(timeout)))
     }
 
@@ -365,7 +365,8 @@ impl Shared {
         }
     }
 
-    async fn send_to<R: Rpc>(
+    /// Sends a request once to whom it is for.
+    pub(crate) async fn send_to<R: Rpc>(
         &self,
         aim: &Aim,
         message: R,

@@ -20,7 +20,8 @@ pub struct Stats {
     /// Sends repeated, of any kind.
     pub retries: u64,
     /// Times that a call was not sent again because the shard's retry budget was used up (a tenth of the
-    /// tries, and [`crate::limits::RETRY_RESERVE`]): it became a deferral, an error, or was left to the mode.
+    /// tries, and [`crate::limits::RETRY_RESERVE`]) or nothing of use was heard from it: it
+    /// became a deferral, an error, or was left to the mode.
     /// Releases, cancels and reports are sent all the same, with twice the patience.
     pub retries_withheld: u64,
     /// Grants not used because their answer came after the reply window, or this process stalled.

@@ -2,7 +2,7 @@
 
 use crate::lock::lock;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -24,10 +24,22 @@ struct Entry {
 struct Bell {
     rung: Notify,
     spread_us: AtomicU64,
+    /// True if nobody said that a turn is near: only the session ended that would have said it.
+    unheard: AtomicBool,
+}
+
+/// Why a call comes back before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ring {
+    /// The cluster says that its turn is near.
+    Turn(Duration),
+    /// Its session ended: it will not be told.
+    Unheard(Duration),
 }
 
 impl Bell {
-    fn ring(&self, spread: Duration) {
+    fn ring(&self, spread: Duration, unheard: bool) {
+        self.unheard.store(unheard, Ordering::Relaxed);
         let spread_us = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX);
         self.spread_us.store(spread_us, Ordering::Relaxed);
         self.rung.notify_one();
@@ -63,7 +75,7 @@ impl Waits {
         let bell = lock(&self.waiting)
             .get(&attempt)
             .map(|entry| entry.bell.clone());
-        bell.inspect(|bell| bell.ring(spread)).is_some()
+        bell.inspect(|bell| bell.ring(spread, false)).is_some()
     }
 
     /// The session ended: those who asked in it hear no wake any more and should ask again within
@@ -71,7 +83,7 @@ impl Waits {
     pub(crate) fn session_ended(&self, session: u64, spread: Duration) {
         for entry in lock(&self.waiting).values() {
             if entry.session == session {
-                entry.bell.ring(spread);
+                entry.bell.ring(spread, true);
             }
         }
     }
@@ -86,9 +98,14 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Resolves at the next wake, with the time within which to come back.
-    pub(crate) async fn woken(&self) -> Duration {
+    pub(crate) async fn woken(&self) -> Ring {
         self.bell.rung.notified().await;
-        Duration::from_micros(self.bell.spread_us.load(Ordering::Relaxed))
+        let spread = Duration::from_micros(self.bell.spread_us.load(Ordering::Relaxed));
+        if self.bell.unheard.load(Ordering::Relaxed) {
+            Ring::Unheard(spread)
+        } else {
+            Ring::Turn(spread)
+        }
     }
 }
 
@@ -109,22 +126,23 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    fn heard(waiting: &Waiting) -> Option<Duration> {
+    fn heard(waiting: &Waiting) -> Option<Ring> {
         match pin!(waiting.woken()).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(spread) => Some(spread),
+            Poll::Ready(ring) => Some(ring),
             Poll::Pending => None,
         }
     }
 
     const NOW: Duration = Duration::ZERO;
     const SPREAD: Duration = Duration::from_millis(5);
+    const TURN: Option<Ring> = Some(Ring::Turn(NOW));
 
     #[test]
     fn a_wake_is_heard_once_and_remembered_until_then() {
         let waits = Arc::new(Waits::default());
         let (one, two) = (waits.begin(1), waits.begin(2));
         assert!(waits.wake(1, SPREAD) && waits.wake(1, NOW));
-        assert_eq!((heard(&one), heard(&one)), (Some(NOW), None));
+        assert_eq!((heard(&one), heard(&one)), (TURN, None));
         assert_eq!(heard(&two), None);
         drop(one);
         assert!(!waits.wake(1, NOW));
@@ -135,7 +153,7 @@ mod tests {
         let waits = Arc::new(Waits::default());
         let (former, newer) = (waits.begin(1), waits.begin(1));
         assert!(waits.wake(1, NOW));
-        assert_eq!((heard(&former), heard(&newer)), (None, Some(NOW)));
+        assert_eq!((heard(&former), heard(&newer)), (None, TURN));
         drop(former);
         assert!(waits.wake(1, NOW));
         drop(newer);
@@ -150,6 +168,9 @@ mod tests {
         waits.asks_in(2, 7);
         waits.asks_in(2, 8);
         waits.session_ended(7, SPREAD);
-        assert_eq!(calls.each_ref().map(heard), [Some(SPREAD), None, None]);
+        assert_eq!(
+            calls.each_ref().map(heard),
+            [Some(Ring::Unheard(SPREAD)), None, None]
+        );
     }
 }

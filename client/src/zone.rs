@@ -1,4 +1,5 @@
-//! The breakers and retry budgets of all shards, what is logged about them, and what the background has to do for each.
+//! The breakers, retry budgets and strain of all shards, what is logged about them, and what the background has to do
+//! for each.
 //!
 //! A *zone* is a shard, or `None` for the cluster as a whole while its shards are not known.
 
@@ -6,9 +7,13 @@ use crate::Mode;
 use crate::breaker::{Breaker, Ended, Verdict};
 use crate::budget::Budget;
 use crate::dice::Dice;
-use crate::limits::{LATE_WARNING_EVERY, PROBE_IDLE, PROBE_IDLE_SLOWDOWN, PROBE_MAX, PROBE_MIN};
+use crate::limits::{
+    LATE_WARNING_EVERY, LOCAL_RETRY_MAX, LOCAL_RETRY_MIN, OUTAGE_NEAR, PROBE_IDLE,
+    PROBE_IDLE_SLOWDOWN, PROBE_MAX, PROBE_MIN, RELIEF_CALLS,
+};
 use crate::lock::lock;
 use crate::retry::backoff;
+use crate::strain::Strain;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,6 +42,10 @@ pub(crate) struct Zones {
 struct Zone {
     breaker: Breaker,
     budget: Budget,
+    strain: Strain,
+    /// Callers in a pause of the client's own, and how answers of use call them back.
+    resting: usize,
+    relief: Arc<Notify>,
     /// Set while asks are in vain.
     doubt: Option<Doubt>,
     /// The last ask that went unanswered, as a dry run: the probe.
@@ -57,6 +66,20 @@ struct Doubt {
     asks: u32,
 }
 
+/// A caller counts as resting until this is dropped.
+struct Resting<'a> {
+    zones: &'a Zones,
+    key: ZoneKey,
+}
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.zones.with(self.key, |zone| {
+            zone.resting = zone.resting.saturating_sub(1)
+        });
+    }
+}
+
 /// A probe to be sent.
 pub(crate) struct Probe {
     pub(crate) zone: ZoneKey,
@@ -69,6 +92,9 @@ impl Zone {
         Zone {
             breaker: Breaker::new(now),
             budget: Budget::new(),
+            strain: Strain::default(),
+            resting: 0,
+            relief: Arc::default(),
             doubt: None,
             probe: None,
             probe_at: now,
@@ -122,6 +148,60 @@ impl Zones {
     /// True if the zone may be sent something again, which is then paid for.
     pub(crate) fn pays_retry(&self, key: ZoneKey) -> bool {
         self.with(key, |zone| zone.budget.spend())
+    }
+
+    /// A visit that began at `begun_at` was in vain.
+    pub(crate) fn in_vain(&self, key: ZoneKey, begun_at: Instant, now: Instant) {
+        self.with(key, |zone| zone.strain.in_vain(begun_at, now));
+    }
+
+    /// True if what is in vain is not repeated now.
+    pub(crate) fn is_strained(&self, key: ZoneKey, now: Instant) -> bool {
+        self.with(key, |zone| zone.strain.is_strained(now))
+    }
+
+    /// An answer was of use: some of those who rest may ask again.
+    pub(crate) fn relieve(&self, key: ZoneKey) {
+        self.with(key, |zone| {
+            zone.strain.relieve();
+            for _ in 0..zone.resting.min(RELIEF_CALLS) {
+                zone.relief.notify_one();
+            }
+        });
+    }
+
+    /// Resolves when an answer of use calls this caller back.
+    pub(crate) async fn relieved(&self, key: ZoneKey) {
+        let relief = self.with(key, |zone| {
+            zone.resting += 1;
+            zone.relief.clone()
+        });
+        let _resting = Resting { zones: self, key };
+        relief.notified().await;
+    }
+
+    /// How long a caller rests that was not answered.
+    ///
+    /// As long as silence is an outage soon, pauses are the usual ones, and none hides it: then the mode has to
+    /// decide, and no later than without strain.
+    pub(crate) fn pause(&self, key: ZoneKey, now: Instant) -> Duration {
+        let usual = self.dice.between(LOCAL_RETRY_MIN, LOCAL_RETRY_MAX);
+        let ((shortest, longest), since) = self.with(key, |zone| {
+            (zone.strain.pause(now), zone.breaker.silent_since())
+        });
+        let pause = self.dice.between(shortest, longest);
+        match since {
+            None => pause,
+            Some(since) => {
+                let silent = now.saturating_duration_since(since);
+                let left = self.ungated_after.saturating_sub(silent);
+                if left <= OUTAGE_NEAR {
+                    usual
+                } else {
+                    pause.min(left)
+                }
+            }
+        }
     }
 
     /// A call wants the zone now.

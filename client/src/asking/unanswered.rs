@@ -1,7 +1,7 @@
 //! What becomes of a call that the cluster did not answer: a deferral of the client's own, or what the
 //! mode decides.
 
-use super::{Asking, Effort};
+use super::{Asking, Effort, Recess};
 use crate::answer::{Deferral, Origin, Rejection};
 use crate::breaker::Verdict;
 use crate::guard::Guard;
@@ -21,11 +21,14 @@ impl Asking {
         let shared = self.owner.shared.clone();
         let now = Instant::now();
         let Some((trouble, message)) = &effort.trouble else {
-            return Ok(self.defer_locally(Origin::NoAnswer, Duration::ZERO));
+            return Ok(self.rest_after(zone, Origin::NoAnswer, Duration::ZERO));
         };
+        if effort.in_vain {
+            shared.zones.in_vain(zone, effort.begun_at, now);
+        }
         match *trouble {
             Trouble::Overloaded { retry_in } => {
-                Ok(self.defer_locally(Origin::Overloaded, retry_in.unwrap_or_default()))
+                Ok(self.rest_after(zone, Origin::Overloaded, retry_in.unwrap_or_default()))
             }
             Trouble::Stale => {
                 self.handed_over();
@@ -35,7 +38,9 @@ impl Asking {
                 if shared.zones.warns_of_late(zone, now) {
                     tracing::warn!(target_name = %self.call.target, "{message}: it is not used");
                 }
-                Ok(self.defer_locally(Origin::LateAnswer, Duration::ZERO))
+                let answer = self.rest_after(zone, Origin::LateAnswer, Duration::ZERO);
+                self.give_back_before(&answer);
+                Ok(answer)
             }
             Trouble::NotLeader { .. } | Trouble::NoAnswer { .. } => {
                 if let Some(since) = effort.silent_since {
@@ -44,19 +49,36 @@ impl Asking {
                 if let Verdict::Decide { since } = shared.zones.wanted(zone, now) {
                     return self.decide_by_mode(zone, since, effort);
                 }
-                Ok(self.defer_locally(Origin::NoAnswer, Duration::ZERO))
+                Ok(self.rest_after(zone, Origin::NoAnswer, Duration::ZERO))
             }
         }
     }
 
-    fn defer_locally(&mut self, origin: Origin, at_least: Duration) -> Answer {
+    /// A deferral of the client's own, whose pause grows with the visits in vain.
+    fn rest_after(&mut self, zone: ZoneKey, origin: Origin, at_least: Duration) -> Answer {
+        let now = Instant::now();
+        self.recess = Some(Recess {
+            zone,
+            not_before: now + at_least,
+        });
+        let pause = self.owner.shared.zones.pause(zone, now);
+        self.defer_locally(origin, at_least.max(pause))
+    }
+
+    /// Gives back a grant that came too late, if the next ask, which undoes it, is some time off: what nobody
+    /// uses is of use to others. Sent once: where that is lost, the next ask does it.
+    fn give_back_before(&self, answer: &Answer) {
+        if let Answer::Deferred(deferral) = answer
+            && deferral.retry_in > LOCAL_RETRY_MAX
+        {
+            let cancel = self.call.cancel(self.ticket);
+            self.owner.give_back(self.call.target.clone(), cancel);
+        }
+    }
+
+    fn defer_locally(&mut self, origin: Origin, retry_in: Duration) -> Answer {
         self.handed_over();
-        let jittered = self
-            .owner
-            .shared
-            .dice
-            .between(LOCAL_RETRY_MIN, LOCAL_RETRY_MAX);
-        Answer::Deferred(Deferral::local(origin, at_least.max(jittered), self.ticket))
+        Answer::Deferred(Deferral::local(origin, retry_in, self.ticket))
     }
 
     /// True if the mode decides from now on.
@@ -93,7 +115,10 @@ impl Asking {
                         shared.counters.ungated_local.add(1);
                         Ok(self.go_ungated(zone))
                     }
-                    Take::Wait(wait) => Ok(self.defer_locally(Origin::LocalShare, wait)),
+                    Take::Wait(wait) => {
+                        let usual = shared.dice.between(LOCAL_RETRY_MIN, LOCAL_RETRY_MAX);
+                        Ok(self.defer_locally(Origin::LocalShare, wait.max(usual)))
+                    }
                     Take::Never => Err(self.refuse("no local share of this target", effort)),
                 }
             }

@@ -187,6 +187,11 @@ impl Lane {
         self.limits.is_some()
     }
 
+    /// The node said something after that time.
+    pub(super) fn was_heard_after(&self, at: Instant) -> bool {
+        self.heard_at.is_some_and(|heard_at| heard_at > at)
+    }
+
     /// The next frame, if something waits and the node has room for it.
     pub(super) fn next_frame(&mut self, now: Instant) -> Option<ClientFrame> {
         let limits = self.limits?;

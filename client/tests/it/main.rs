@@ -26,6 +26,7 @@ mod session {
         admin;
         client_rule;
         fake;
+        fleet;
         guards;
         local_share;
         logs;
@@ -48,6 +49,7 @@ mod unary {
     over! { Unary,
         client_rule;
         fake;
+        fleet;
         guards;
         local_share;
         net;
