@@ -57,6 +57,13 @@ fn apart(load: Load) -> JoinHandle<anyhow::Result<Seen>> {
     tokio::spawn(load.run_apart())
 }
 
+/// What all nodes together used of the machine, and for each ask and its release.
+fn spent(cpu: Duration, seconds: u64, decided: u64) -> String {
+    let processors = cpu.as_secs_f64() / seconds as f64;
+    let each = cpu.as_secs_f64() * 1e6 / decided.max(1) as f64;
+    format!("{processors:.2} processors, {each:.1} us for each that was decided and released")
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let plan = plan()?;
@@ -68,11 +75,14 @@ async fn main() -> anyhow::Result<()> {
     apart(load("warm", 4, closed(512), 3)).await??;
     let alone = apart(load("alone", 1, closed(16), PEAK_SECONDS)).await??;
     println!("little alone: {}", alone.told(PEAK_SECONDS));
+    let begun = loaded.cpu_time()?;
     let peak = apart(load("peak", 4, closed(512), PEAK_SECONDS)).await??;
+    let peak_cpu = loaded.cpu_time()?.saturating_sub(begun);
     println!("peak: {}", peak.told(PEAK_SECONDS));
     let at_peak = mebibytes()?;
 
     let per_second = peak.decided / PEAK_SECONDS * plan.times;
+    let begun = loaded.cpu_time()?;
     let over = apart(load("over", 24, Pace::Open { per_second }, plan.seconds));
     let little = apart(load("little", 1, closed(16), plan.seconds));
     let mut memory = Vec::new();
@@ -81,10 +91,17 @@ async fn main() -> anyhow::Result<()> {
         memory.push(mebibytes()?);
     }
     let (over, little) = (over.await??, little.await??);
+    let over_cpu = loaded.cpu_time()?.saturating_sub(begun);
     println!("over, {per_second} offered/s: {}", over.told(plan.seconds));
     println!("little among them: {}", little.told(plan.seconds));
     let goodput = over.decided * PEAK_SECONDS * 100 / (peak.decided * plan.seconds).max(1);
     println!("goodput: {goodput} % of peak");
+    let both = over.decided + little.decided;
+    println!(
+        "nodes at peak: {}",
+        spent(peak_cpu, PEAK_SECONDS, peak.decided)
+    );
+    println!("nodes then: {}", spent(over_cpu, plan.seconds, both));
     println!("memory of the leader: {at_peak} MiB at peak, then {memory:?} MiB");
     println!(
         "releases refused: {}",

@@ -92,6 +92,13 @@ impl Loaded {
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         self.cluster.node(self.leader)?.resident_bytes()
     }
+
+    /// Processor time that all nodes have used so far.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let ids = self.cluster.ids();
+        let times = ids.iter().map(|id| self.cluster.node(*id)?.cpu_time());
+        times.sum()
+    }
 }
 
 /// How the sessions ask.

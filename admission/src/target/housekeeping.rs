@@ -206,18 +206,26 @@ impl Target {
         self.forget_surplus_notes();
     }
 
-    /// Admissions that were cancelled and grants that were undone leave their notes behind until the time
-    /// noted; many in a short time are cleared early.
+    /// Admissions that were cancelled and grants that ended leave their notes behind until the time noted;
+    /// many in a short time are cleared early.
     fn forget_surplus_notes(&mut self) {
         if self.forgetting.len() > IDS_PER_TARGET_MAX
             && let Some((at, key)) = self.forgetting.pop_front()
         {
             self.forget_admission(at, key);
         }
-        if self.expiring.len() > IDS_PER_TARGET_MAX
-            && let Some((_, id)) = self.expiring.pop_front()
-        {
-            self.forget_grant(id);
+        // A call that outlasts so many others keeps its grant, and is noted behind them. One that then never
+        // ends is found up to a grant's memory later. Twice as many are looked at as come, so that there are
+        // never more than twice as many notes as there may be live grants.
+        for _ in 0..2 {
+            if self.expiring.len() <= IDS_PER_TARGET_MAX {
+                break;
+            }
+            if let Some((_, id)) = self.expiring.pop_front()
+                && let Some(grant) = self.grants.live(id)
+            {
+                self.expiring.push_back((grant.expires, id));
+            }
         }
     }
 

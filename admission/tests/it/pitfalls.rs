@@ -2,7 +2,7 @@
 
 use crate::make::{amounts, limit, policy, principal, priority, put, target, tenant};
 use weir_admission::limits::{
-    PERIOD_MAX, RETRY_IN_MAX, TENANT_MEMORY, UNITS_MAX, UNRELEASED_MEMORY_MIN,
+    IDS_PER_TARGET_MAX, PERIOD_MAX, RETRY_IN_MAX, TENANT_MEMORY, UNITS_MAX, UNRELEASED_MEMORY_MIN,
 };
 use weir_admission::{
     Admit, AdmitOutcome, Admitted, Amounts, AskName, CallOutcome, CancelOutcome, DeletePolicy,
@@ -434,6 +434,33 @@ fn grants_are_released_after_their_policy_is_gone() {
     assert_eq!(world.release(grant, 2), ReleaseOutcome::Already);
     world.put(one_limit(10, 60 * SECOND, EnforcedBy::Us));
     assert_eq!(world.used(), 2);
+}
+
+#[test]
+fn a_long_call_is_settled_however_many_short_ones_came_since() {
+    const SHORT: usize = IDS_PER_TARGET_MAX + 1_000;
+    let mut world = World::new(one_limit(UNITS_MAX, SECOND, EnforcedBy::Us));
+    let ask = |world: &mut World, id: &str| match world.ask("t", id, 1, 1) {
+        Told::Start { grant, .. } => grant,
+        other => panic!("{other:?}"),
+    };
+    let (long, dead) = (ask(&mut world, "long"), ask(&mut world, "dead"));
+    let granted_at = world.now;
+    for number in 0..SHORT {
+        world.now += 100;
+        let short = ask(&mut world, &number.to_string());
+        assert_eq!(world.release(short, 1), ReleaseOutcome::Applied);
+    }
+    assert!(world.now < granted_at + UNRELEASED_MEMORY_MIN);
+    assert_eq!(world.view().grants, 2);
+    assert_eq!(world.release(long, 1), ReleaseOutcome::Applied);
+    // The one that never ends is still found, though later.
+    world.now += 2 * UNRELEASED_MEMORY_MIN;
+    for _ in 0..SHORT / 32 {
+        assert_ne!(world.release(long, 1), ReleaseOutcome::Applied);
+    }
+    assert_eq!(world.view().grants, 0);
+    assert_eq!(world.release(dead, 1), ReleaseOutcome::Expired);
 }
 
 #[test]
