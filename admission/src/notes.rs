@@ -6,10 +6,20 @@
 use crate::codec::{Canonical, DecodeError, Reader};
 use std::collections::VecDeque;
 
+/// Notes of a page.
+const PAGE_NOTES: usize = 1024;
+
 /// A queue of notes.
+///
+/// It stands in pages. One block for all would be copied as a whole each time it outgrew its place, which for
+/// some hundred thousand notes takes longer than a thousand operations, and would keep the memory of the most
+/// there ever were.
 #[derive(Debug)]
-pub(crate) struct Notes<T> {
-    notes: VecDeque<T>,
+pub(crate) struct Notes<T, const PAGE: usize = PAGE_NOTES> {
+    /// The first to be taken off first. All but the first and the last have `PAGE` notes; none but the last is
+    /// empty.
+    pages: VecDeque<VecDeque<T>>,
+    len: usize,
     taking: Option<Box<Taking>>,
 }
 
@@ -23,39 +33,55 @@ struct Taking {
     written: Vec<u8>,
 }
 
-impl<T> Default for Notes<T> {
+impl<T, const PAGE: usize> Default for Notes<T, PAGE> {
     fn default() -> Self {
         Notes {
-            notes: VecDeque::new(),
+            pages: VecDeque::new(),
+            len: 0,
             taking: None,
         }
     }
 }
 
-impl<T: Canonical> Notes<T> {
+impl<T: Canonical, const PAGE: usize> Notes<T, PAGE> {
     /// Number of notes.
     pub(crate) fn len(&self) -> usize {
-        self.notes.len()
+        self.len
     }
 
     /// The first one.
     pub(crate) fn front(&self) -> Option<&T> {
-        self.notes.front()
+        self.pages.front()?.front()
     }
 
     /// All, the first first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.notes.iter()
+        self.pages.iter().flatten()
     }
 
     /// Puts one behind the others.
     pub(crate) fn push_back(&mut self, note: T) {
-        self.notes.push_back(note);
+        self.len = self.len.saturating_add(1);
+        match self.pages.back_mut() {
+            Some(page) if page.len() < PAGE => page.push_back(note),
+            full => {
+                // The first page grows with what it has to hold: most targets have few notes.
+                let room = if full.is_some() { PAGE } else { 1 };
+                let mut page = VecDeque::with_capacity(room);
+                page.push_back(note);
+                self.pages.push_back(page);
+            }
+        }
     }
 
     /// Takes the first one off.
     pub(crate) fn pop_front(&mut self) -> Option<T> {
-        let note = self.notes.pop_front()?;
+        let page = self.pages.front_mut()?;
+        let note = page.pop_front()?;
+        self.len = self.len.saturating_sub(1);
+        if page.is_empty() && self.pages.len() > 1 {
+            self.pages.pop_front();
+        }
         if let Some(taking) = &mut self.taking {
             match taking.taken.checked_sub(1) {
                 Some(taken) => taking.taken = taken,
@@ -83,7 +109,7 @@ impl<T: Canonical> Notes<T> {
             return true;
         };
         let some = (*left).min(taking.left);
-        for note in self.notes.range(taking.taken..).take(some) {
+        for note in behind(&self.pages, taking.taken, PAGE).take(some) {
             taking.take(note);
             taking.taken = taking.taken.saturating_add(1);
         }
@@ -99,6 +125,19 @@ impl<T: Canonical> Notes<T> {
     }
 }
 
+/// All notes but the first `count`, of pages of so many.
+fn behind<T>(pages: &VecDeque<VecDeque<T>>, count: usize, page: usize) -> impl Iterator<Item = &T> {
+    let first = pages.front().map_or(0, VecDeque::len);
+    let (before, notes) = match count.checked_sub(first) {
+        None => (0, count),
+        Some(beyond) => (
+            beyond.div_euclid(page).saturating_add(1),
+            beyond.rem_euclid(page),
+        ),
+    };
+    pages.iter().skip(before).flatten().skip(notes)
+}
+
 impl Taking {
     /// Takes the next one, if it was there at the beginning.
     fn take(&mut self, note: &impl Canonical) {
@@ -109,15 +148,17 @@ impl Taking {
     }
 }
 
-impl<T: Canonical> Canonical for Notes<T> {
+impl<T: Canonical, const PAGE: usize> Canonical for Notes<T, PAGE> {
     fn put(&self, out: &mut Vec<u8>) {
-        self.notes.put(out);
+        self.len.put(out);
+        self.iter().for_each(|note| note.put(out));
     }
     fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Notes {
-            notes: Canonical::take(from)?,
-            taking: None,
-        })
+        let mut notes = Notes::default();
+        for _ in 0..from.count()? {
+            notes.push_back(T::take(from)?);
+        }
+        Ok(notes)
     }
 }
 
@@ -147,7 +188,7 @@ mod tests {
                 1..300,
             ),
         ) {
-            let (mut notes, mut twin) = (Notes::default(), VecDeque::new());
+            let (mut notes, mut twin) = (Notes::<u64, 3>::default(), VecDeque::new());
             let mut begun = None;
             for step in steps {
                 match step {
@@ -169,6 +210,7 @@ mod tests {
                     }
                 }
                 prop_assert!(notes.iter().eq(&twin));
+                prop_assert_eq!((notes.len(), notes.front()), (twin.len(), twin.front()));
             }
         }
     }

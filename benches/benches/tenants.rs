@@ -3,6 +3,9 @@
 //! Memory is what the state has asked of the allocator and not given back: while they come, at its most, per
 //! tenant, and after they were forgotten. `limited` has a cap of 100 per minute, so that nearly all are deferred
 //! and never come back; `served` admits and releases each of them.
+//!
+//! Then eight tenants make a million calls at another target, so fast that as many are remembered as may be: the
+//! memory of one, and what a snapshot of them takes besides.
 #![allow(
     missing_docs,
     clippy::print_stdout,
@@ -13,10 +16,11 @@
 )]
 
 use std::time::{Duration, Instant};
+use weir_admission::limits::IDS_PER_TARGET_MAX;
 use weir_admission::{
-    Admit, AdmitOutcome, Amounts, CallOutcome, DimensionName, EnforcedBy, InitialUse, Kind, Limit,
-    LimitName, Operation, Outcome, Policy, Principal, Priority, PriorityName, PutPolicy, Release,
-    Stamp, State, TargetName, TenantName,
+    Admit, AdmitOutcome, Amounts, CallOutcome, CheckpointStep, DimensionName, EnforcedBy,
+    InitialUse, Kind, Limit, LimitName, Operation, Outcome, Policy, Principal, Priority,
+    PriorityName, PutPolicy, Release, Stamp, State, TargetName, TenantName,
 };
 
 /// Counts what is allocated.
@@ -29,6 +33,13 @@ const SECOND: u64 = 1_000_000;
 const BETWEEN: u64 = 1_000;
 /// Tenants between two looks at the memory.
 const LOOK_EVERY: u64 = 10_000;
+/// Calls of the few, and the cluster time between two: far more than are remembered, all within the time for which
+/// they would be.
+const CALLS: u64 = 1_000_000;
+/// See above.
+const BETWEEN_CALLS: u64 = 10;
+/// Records that a snapshot takes at once.
+const PART_RECORDS: usize = 512;
 /// Longer than anything about a tenant is remembered, twice.
 const REST: u64 = 2 * 1_300 * SECOND;
 
@@ -102,9 +113,14 @@ impl Run {
     /// One tenant asks; answers what it was told.
     fn tenant(&mut self, number: u64) -> &'static str {
         self.now += BETWEEN;
+        self.call(number, number)
+    }
+
+    /// A tenant makes a call.
+    fn call(&mut self, tenant: u64, number: u64) -> &'static str {
         let told = self.apply(Operation::Admit(Box::new(Admit {
             target: target(),
-            tenant: TenantName::new(&format!("tenant-{number}")).unwrap(),
+            tenant: TenantName::new(&format!("tenant-{tenant}")).unwrap(),
             principal: somebody(),
             priority: PriorityName::new("p1").unwrap(),
             admission_id: number.to_string().into_bytes().into(),
@@ -145,7 +161,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 
-fn main() {
+fn tenants() {
     println!(
         "| target | admitted, deferred, rejected | MiB at most | tenants then | bytes per tenant | \
          MiB and tenants after a rest | us per tenant |"
@@ -187,4 +203,42 @@ fn main() {
             took.as_secs_f64() * 1e6 / TENANTS as f64,
         );
     }
+}
+
+fn calls() {
+    let mut run = Run::new(1 << 40);
+    for number in 0..CALLS {
+        run.now += BETWEEN_CALLS;
+        run.call(number % 8, number);
+    }
+    let calls = IDS_PER_TARGET_MAX as u64;
+    let remembered = run.above_empty();
+    ALLOCATOR.reset_peak_usage();
+    let before = allocated();
+    run.state.begin_checkpoint();
+    let snapshot = loop {
+        match run.state.continue_checkpoint(PART_RECORDS) {
+            CheckpointStep::UnderWay => {}
+            CheckpointStep::Done(checkpoint) => break checkpoint.encode(),
+            CheckpointStep::NotBegun => panic!("it was begun"),
+        }
+    };
+    let besides = (ALLOCATOR.peak_usage() as u64).saturating_sub(before);
+    println!();
+    println!(
+        "| calls remembered | MiB | bytes each | MiB of a snapshot | MiB besides while it is taken |"
+    );
+    println!("|---|---|---|---|---|");
+    println!(
+        "| {calls} | {} | {} | {} | {} |",
+        mebibytes(remembered),
+        remembered / calls,
+        mebibytes(snapshot.len() as u64),
+        mebibytes(besides),
+    );
+}
+
+fn main() {
+    tenants();
+    calls();
 }

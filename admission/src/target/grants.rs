@@ -71,7 +71,9 @@ impl Grants {
 
     /// Remembers a grant, instead of any of its name.
     pub(crate) fn insert(&mut self, id: GrantId, record: GrantRecord) {
-        let entry = self.entries.entry(id.index).or_default();
+        // Where little is asked an entry gives one grant, and has no room for others.
+        let entry = self.entries.entry(id.index);
+        let entry = entry.or_insert_with(|| Vec::with_capacity(1));
         if let Some(taking) = &mut self.taking {
             taking.take_early(id.index, entry);
         }
