@@ -29,7 +29,7 @@ use crate::metrics::HistoryMetrics;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 use weir_proto::convert::history::ReadHistory;
 
@@ -156,13 +156,18 @@ impl History {
 
     /// Writes what was counted and ends the thread, within [`HISTORY_CLOSE_WITHIN`].
     pub async fn close(&self) {
-        let (closed, told) = oneshot::channel();
-        if self.commands.try_send(Command::Close(closed)).is_ok()
-            && tokio::time::timeout(HISTORY_CLOSE_WITHIN, told)
-                .await
-                .is_err()
-        {
+        if !self.close_within(HISTORY_CLOSE_WITHIN).await {
             tracing::warn!("the last moments of the history of use may be lost");
+        }
+    }
+
+    /// Whether all was written in time. Nothing is left to write if the thread had ended before.
+    async fn close_within(&self, time: Duration) -> bool {
+        let (closed, told) = oneshot::channel();
+        match self.commands.try_send(Command::Close(closed)) {
+            Ok(()) => tokio::time::timeout(time, told).await.is_ok(),
+            Err(TrySendError::Full(_)) => false,
+            Err(TrySendError::Disconnected(_)) => true,
         }
     }
 }

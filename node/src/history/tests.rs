@@ -17,6 +17,8 @@ use weir_proto::convert::history::HistoryBy;
 use weir_proto::v1 as wire;
 use weir_raft::Committed;
 
+/// For what takes a moment, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// A minute of the year 2026.
 const START: u64 = 29_700_000;
 
@@ -45,7 +47,7 @@ impl Fixture {
     /// closed.
     async fn open(dir: &Path, config: HistoryConfig, minute: u64) -> Fixture {
         let fixture = Fixture::start(dir, config, minute);
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + PATIENCE;
         while fixture.read(HistoryBy::Nothing).await.trouble == "in use" {
             assert!(
                 std::time::Instant::now() < deadline,
@@ -54,6 +56,14 @@ impl Fixture {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         fixture
+    }
+
+    /// Closes, however long it takes to write on a busy machine.
+    async fn close(&self) {
+        assert!(
+            self.history.close_within(PATIENCE).await,
+            "it is not closed"
+        );
     }
 
     fn shared(&self) -> &Shared {
@@ -514,7 +524,7 @@ async fn judge(acts: &[Act]) -> Result<(), TestCaseError> {
                 fixture.at(world.minute);
             }
             Act::Restart => {
-                fixture.history.close().await;
+                fixture.close().await;
                 fixture = Fixture::open(&dir, config, world.minute).await;
             }
             Act::Ask { .. } | Act::Release { .. } | Act::Cancel { .. } | Act::Report { .. } => {
@@ -544,7 +554,7 @@ async fn judge(acts: &[Act]) -> Result<(), TestCaseError> {
         let answer = fixture.history.read(read).await.unwrap();
         prop_assert_eq!(total(&answer.points), total(&minutes.points));
     }
-    fixture.history.close().await;
+    fixture.close().await;
     Ok(())
 }
 
@@ -564,7 +574,7 @@ async fn minutes_are_kept_over_a_restart_and_added_to() {
     let dir = dir.path().join("history");
     let fixture = Fixture::open(&dir, HistoryConfig::default(), START).await;
     fixture.count("ann", 3);
-    fixture.history.close().await;
+    fixture.close().await;
     let fixture = Fixture::open(&dir, HistoryConfig::default(), START).await;
     fixture.count("ann", 4);
     fixture.at(START + 1);
@@ -579,7 +589,7 @@ async fn minutes_are_kept_over_a_restart_and_added_to() {
         .map(|point| point.tenant.as_str())
         .collect();
     assert_eq!(names, ["ann", "bob"]);
-    fixture.history.close().await;
+    fixture.close().await;
 }
 
 /// Damages a file of a store.
@@ -594,7 +604,7 @@ async fn a_damaged_store_is_put_aside_and_a_new_one_begins() {
         for tenant in 0..500 {
             fixture.count(&tenant.to_string(), 1);
         }
-        fixture.history.close().await;
+        fixture.close().await;
         for entry in std::fs::read_dir(&dir).unwrap() {
             let (path, name) = entry
                 .map(|entry| (entry.path(), entry.file_name()))
@@ -611,7 +621,7 @@ async fn a_damaged_store_is_put_aside_and_a_new_one_begins() {
         assert_eq!(fixture.admitted().await, [(START + round, 2)]);
         assert_eq!(fixture.read(HistoryBy::Nothing).await.trouble, "");
         assert_eq!(fixture.metrics.told(), (true, 1), "round {round}");
-        fixture.history.close().await;
+        fixture.close().await;
         let aside: Vec<String> = std::fs::read_dir(parent.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -645,7 +655,7 @@ async fn without_a_store_the_last_minutes_are_told_and_the_rest_is_given_up() {
     assert!(!fixture.read(HistoryBy::Nothing).await.trouble.is_empty());
     assert_eq!(fixture.metrics.told(), (false, 0));
     assert_eq!(std::fs::read(&dir).unwrap(), b"not a store");
-    fixture.history.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -757,7 +767,7 @@ async fn an_answer_with_too_many_points_is_refused() {
         6_000
     );
     assert_eq!(fixture.admitted().await.len(), 4);
-    fixture.history.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -771,12 +781,12 @@ async fn a_history_waits_for_the_one_before_it_to_let_go() {
     after.count("ann", 2);
     assert_eq!(after.admitted().await, [(START, 2)]);
     assert_eq!(after.read(HistoryBy::Nothing).await.trouble, "in use");
-    before.history.close().await;
+    before.close().await;
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while after.admitted().await != [(START, 3)] {
         assert!(std::time::Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(after.read(HistoryBy::Nothing).await.trouble, "");
-    after.history.close().await;
+    after.close().await;
 }

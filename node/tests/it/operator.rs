@@ -30,14 +30,18 @@ async fn dev(arguments: &[&str]) -> (Child, String) {
     (child, text)
 }
 
-/// A port with twenty-two free ones behind it, probably.
+/// A port that is free, with as many behind it as `weir dev` takes. Below those that the system gives out by itself,
+/// to tests beside this one too.
 fn base_port() -> String {
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    free.min(65_000).to_string()
+    const PORTS: u16 = 23;
+    let own = u16::try_from(std::process::id() % 800).unwrap();
+    let free = |base: &u16| {
+        let all = *base..*base + PORTS;
+        let bound = all.map(|port| std::net::TcpListener::bind(("127.0.0.1", port)));
+        bound.collect::<Result<Vec<_>, _>>().is_ok()
+    };
+    let mut bases = (0..800).map(|place| 10_000 + (own + place) % 800 * PORTS);
+    bases.find(free).expect("free ports").to_string()
 }
 
 #[tokio::test]
