@@ -98,7 +98,9 @@ impl Cli {
         match self.command {
             Command::Dev(args) => {
                 // What replication says when nodes come and go is no news: all of them do, at once.
-                init_trace("warn,openraft=error,weir_raft=error");
+                init_trace(
+                    "warn,openraft=error,openraft::raft=off,openraft::core::heartbeat=off,weir_raft=error",
+                );
                 told(dev::run(args).await)
             }
             Command::Demo(args) => {

@@ -158,8 +158,12 @@ pub const CALL_DURATION_MAX: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// ... and how long the answer may take.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that a peer or client reset before we looked at them; more end the connection.
-pub const PENDING_RESETS_MAX: usize = 64;
+/// Calls of one client connection that may be given up before the node looked at them; more end the connection. As
+/// many as may be open: after a moment in which the node stood still a client gives all of them up, and must not have
+/// to connect again with everybody else.
+pub const PENDING_RESETS_MAX: usize = STREAMS_PER_CONNECTION_MAX as usize;
+/// Calls of one connection that the node itself ended since they broke the protocol; more end the connection.
+pub const BROKEN_CALLS_MAX: usize = 64;
 
 /// What could be logged for every connection is logged once in this time.
 pub const SAY_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -9,10 +9,10 @@ use crate::health::Health;
 use crate::history::{History, Wall};
 use crate::http::{self, AdminConnections};
 use crate::limits::{
-    ANSWER_BYTES_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN, DRAIN_WITHIN,
-    HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, OTLP_CLOSE_WITHIN,
-    PEER_CONNECTIONS_MAX, PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX, STOP_WITHIN,
-    STREAMS_PER_CONNECTION_MAX, UNHEARD_BYTES_MAX,
+    ANSWER_BYTES_MAX, BROKEN_CALLS_MAX, CALL_DURATION_MAX, CLIENT_MESSAGE_BYTES_MAX, CLOSE_WITHIN,
+    DRAIN_WITHIN, HAND_OVER_WITHIN, HEADER_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT,
+    OTLP_CLOSE_WITHIN, PEER_CONNECTIONS_MAX, PENDING_RESETS_MAX, POLICY_MESSAGE_BYTES_MAX,
+    STOP_WITHIN, STREAMS_PER_CONNECTION_MAX, UNHEARD_BYTES_MAX,
 };
 use crate::listen::{Incoming, NoteCalls};
 use crate::metrics::{Door, Metrics, SpanMetrics};
@@ -253,7 +253,7 @@ fn client_server() -> tonic::transport::Server {
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
-        .http2_max_local_error_reset_streams(Some(PENDING_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(BROKEN_CALLS_MAX))
         .timeout(CALL_DURATION_MAX)
 }
 

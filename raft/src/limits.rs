@@ -104,6 +104,9 @@ pub const PEER_STREAM_WINDOW_BYTES: u32 = MIB as u32;
 pub const PEER_CONNECTION_WINDOW_BYTES: u32 = 256 * MIB as u32;
 /// Streams of one connection: replication, heartbeats, votes and a snapshot of each of 256 groups.
 pub const PEER_STREAMS: u32 = 1024;
+/// Streams of one connection that may be given up before they were looked at; more end the connection. All groups
+/// give up votes at one moment when a peer is slow, and must not lose their connection for it.
+pub const PEER_RESETS: usize = PEER_STREAMS as usize;
 /// Snapshots that a node receives at once; each may take [`SNAPSHOT_BYTES`] of memory.
 pub const PEER_SNAPSHOTS_AT_ONCE: usize = 2;
 /// Leases for which a peer may owe the answer to an append before its session is given up. A disk that

@@ -93,6 +93,16 @@ fn broken_frames() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Calls that are opened and given up at once.
+fn given_up(calls: u32) -> Vec<u8> {
+    repeated(calls, |number| {
+        let stream = 2 * number + 1;
+        let opened = frame(HEADERS, END_HEADERS, stream, &call_headers(ADMIT, &[]));
+        let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        [opened, reset].concat()
+    })
+}
+
 /// HTTP/2 that asks for more than is good.
 fn greedy_frames() -> Vec<(&'static str, Vec<u8>)> {
     let long = "x".repeat(120);
@@ -100,12 +110,6 @@ fn greedy_frames() -> Vec<(&'static str, Vec<u8>)> {
         frame(CONTINUATION, 0, 1, &header(&format!("x-{number}"), &long))
     });
     let unfinished = frame(HEADERS, 0, 1, &call_headers(ADMIT, &[]));
-    let given_up = repeated(5_000, |number| {
-        let stream = 2 * number + 1;
-        let opened = frame(HEADERS, END_HEADERS, stream, &call_headers(ADMIT, &[]));
-        let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
-        [opened, reset].concat()
-    });
     let allowance = repeated(2, |_| {
         frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffff_u32.to_be_bytes())
     });
@@ -114,7 +118,7 @@ fn greedy_frames() -> Vec<(&'static str, Vec<u8>)> {
             "headers without an end",
             greeted(&[unfinished, endless].concat()),
         ),
-        ("streams given up at once", greeted(&given_up)),
+        ("streams given up at once", greeted(&given_up(5_000))),
         (
             "more allowed than can be",
             greeted(&[opened(ADMIT, &[]), allowance].concat()),
@@ -128,6 +132,7 @@ fn broken_calls() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let unary = |compressed, length, bytes: &[u8], more: &[(&str, &str)]| {
         greeted(&call(1, ADMIT, more, &message(compressed, length, bytes)))
     };
+    let cut_short = |stream| call(stream, ADMIT, &[], &message(false, 500, &[0x0a; 64]));
     let empty = |path| greeted(&call(1, path, &[], &message(false, 0, &[])));
     let session =
         |length, bytes: &[u8]| greeted(&call(1, SESSION, &[], &message(false, length, bytes)));
@@ -140,9 +145,12 @@ fn broken_calls() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             unary(false, u32::MAX, &[0; 64], &[]),
             "11",
         ),
+        ("a message cut short", greeted(&cut_short(1)), "13"),
         (
-            "a message cut short",
-            unary(false, 500, &[0x0a; 64], &[]),
+            // As many as may be open at once: a client gives all up when a node stood still, and must not lose its
+            // connection for it.
+            "a thousand calls given up, and a message cut short",
+            greeted(&[given_up(1_000), cut_short(2_001)].concat()),
             "13",
         ),
         (

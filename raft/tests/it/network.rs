@@ -2,11 +2,17 @@
 
 use crate::world::{World, admit, eventually, propose, put};
 use bytes::Bytes;
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, yield_now};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use weir_proto::peer::v1::Envelope;
 use weir_proto::peer::v1::peer_service_client::PeerServiceClient;
+use weir_raft::limits::SHARDS_MAX;
 use weir_raft::{NodeId, ProposeError, Retention, TransferError};
 
 #[tokio::test]
@@ -238,6 +244,39 @@ async fn envelopes_that_are_not_for_this_node_are_refused_and_say_why() {
         "nothing of it has done anything"
     );
     assert_eq!(world.group(leader, 0).status().term, term);
+}
+
+/// All shards share a connection to a peer. When a node starts with many, votes of all of them are given up at one
+/// moment, and that must not end it: HTTP/2 servers take it for an attack.
+#[tokio::test]
+async fn votes_that_are_given_up_do_not_end_the_connection() {
+    let world = World::new(3, 1).await;
+    let address = world.config.members[&NodeId(1)].clone();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let (made, to) = (connections.clone(), address.clone());
+    let connector = tower::service_fn(move |_: http::Uri| {
+        made.fetch_add(1, Ordering::Relaxed);
+        let to = to.clone();
+        async move { TcpStream::connect(to).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut client = PeerServiceClient::new(endpoint.connect_with_connector_lazy(connector));
+    let cluster = world.groups(NodeId(1)).identity().cluster_id.clone();
+    let (vote, code) = refused(&cluster, world.directory_of(NodeId(2))).remove(0);
+    // They are under way when they are given up: sent, and perhaps not taken yet.
+    for turns in 0..16 {
+        let mut votes = JoinSet::new();
+        for _ in 0..SHARDS_MAX {
+            let (mut client, vote) = (client.clone(), vote.clone());
+            votes.spawn(async move { client.vote(vote).await });
+        }
+        for _ in 0..turns {
+            yield_now().await;
+        }
+        votes.shutdown().await;
+    }
+    assert_eq!(client.vote(vote).await.unwrap_err().code(), code);
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
