@@ -3,6 +3,8 @@
 use crate::history::{Costs, End, Pass};
 use crate::recorder::{Entry, Recorder};
 use anyhow::{Context, bail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,6 +32,7 @@ pub struct Plan {
 pub struct Fleet {
     stop: watch::Sender<bool>,
     workers: JoinSet<anyhow::Result<()>>,
+    tries: Arc<AtomicU64>,
 }
 
 /// A call under way.
@@ -52,6 +55,7 @@ impl Fleet {
     /// Sets the workers to work.
     pub fn start(client: &Client, recorder: &Recorder, plan: &Plan) -> Fleet {
         let (stop, stopped) = watch::channel(false);
+        let tries = Arc::new(AtomicU64::new(0));
         let mut workers = JoinSet::new();
         for (line, (tenant, priority)) in plan.lines.iter().enumerate() {
             for worker in 0..plan.workers {
@@ -62,16 +66,26 @@ impl Fleet {
                     name: format!("{tenant}.{line}.{worker}"),
                     tenant: tenant.clone(),
                     priority: priority.clone(),
+                    tries: tries.clone(),
                 };
                 workers.spawn(worker.run(stopped.clone()));
             }
         }
-        Fleet { stop, workers }
+        Fleet {
+            stop,
+            workers,
+            tries,
+        }
+    }
+
+    /// Decisions so far for which the client sent anything: for each of them once, or more often.
+    pub fn tries(&self) -> u64 {
+        self.tries.load(Ordering::Relaxed)
     }
 
     /// Lets every worker finish the call it has, for at most `within`; then whoever still asks is left
-    /// waiting. An error is one that no worker may see, such as an unknown target.
-    pub async fn finish(mut self, within: Duration) -> anyhow::Result<()> {
+    /// waiting. An error is one that no worker may see, such as an unknown target. Returns the tries.
+    pub async fn finish(mut self, within: Duration) -> anyhow::Result<u64> {
         self.stop.send_replace(true);
         let all = async {
             while let Some(ended) = self.workers.join_next().await {
@@ -79,10 +93,10 @@ impl Fleet {
             }
             anyhow::Ok(())
         };
-        match tokio::time::timeout(within, all).await {
-            Ok(ended) => ended,
-            Err(_elapsed) => Ok(()),
+        if let Ok(ended) = tokio::time::timeout(within, all).await {
+            ended?;
         }
+        Ok(self.tries())
     }
 }
 
@@ -93,6 +107,7 @@ struct Worker {
     name: String,
     tenant: String,
     priority: String,
+    tries: Arc<AtomicU64>,
 }
 
 impl Worker {
@@ -140,7 +155,14 @@ impl Worker {
     }
 
     async fn ask(&self, work: &mut Work) -> anyhow::Result<Step> {
-        match self.client.try_admit(&work.call, work.ticket).await {
+        let answer = self.client.try_admit(&work.call, work.ticket).await;
+        if answer
+            .as_ref()
+            .is_ok_and(|answer| is_of_a_try(work, answer))
+        {
+            self.tries.fetch_add(1, Ordering::Relaxed);
+        }
+        match answer {
             Ok(Answer::Admitted(guard)) => self.send(work, guard).await,
             Ok(Answer::Deferred(deferral)) => {
                 if !deferral.is_local() {
@@ -193,5 +215,16 @@ impl Worker {
         tokio::time::sleep(work.call_time).await;
         guard.settle(Outcome::Ok, work.costs.clone()).await?;
         Ok(Step::Ended(End::Served))
+    }
+}
+
+/// True if the client sent something before it gave this answer: a ticket ends with the number of sends.
+fn is_of_a_try(work: &Work, answer: &Answer) -> bool {
+    match answer {
+        Answer::Deferred(deferral) => match work.ticket {
+            Some(ticket) => ticket != deferral.ticket,
+            None => !deferral.ticket.to_string().ends_with(".0"),
+        },
+        Answer::Admitted(_) | Answer::Rejected(_) => true,
     }
 }

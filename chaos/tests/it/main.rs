@@ -20,3 +20,4 @@ mod reconnect;
 mod rig;
 mod slow_reader;
 mod stop;
+mod storm;

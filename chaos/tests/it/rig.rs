@@ -295,12 +295,18 @@ fn list(found: &[weir_chaos::judge::Violation]) -> String {
         .map(|violation| format!("\n{violation}"))
         .collect()
 }
+
 /// What a probe is told. One that comes together with a crowd may have to come again, as probes do.
 pub(crate) async fn readiness(address: &str) -> String {
-    let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    get(address, "/readyz").await
+}
+
+/// What a node's admin port answers.
+pub(crate) async fn get(address: &str, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let ask = async || {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(request).await?;
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
