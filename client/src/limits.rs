@@ -16,7 +16,8 @@ pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// settled admission longer than this, so a retry always meets the memory of its first try.
 pub const RETRY_MAX: Duration = Duration::from_micros(CLIENT_RETRY_MAX);
 /// A try that a deadline cuts shorter than this (or than the try timeout, if that is less) blames
-/// nobody when it goes unanswered: it says more about the deadline than about the cluster.
+/// nobody when it goes unanswered: it says more about the deadline than about the cluster. Neither does one that
+/// was handed over later than this, or than half its time if that is less, before its end.
 pub const FAIR_TRY_MIN: Duration = Duration::from_millis(50);
 /// Sends of one decision. Reached only if nodes answer at once and wrongly.
 pub const SENDS_PER_DECISION_MAX: u32 = 64;

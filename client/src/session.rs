@@ -158,7 +158,7 @@ impl Caller {
             silence,
         };
         match stage {
-            Stage::Handed(at) if at.elapsed() < FAIR_TRY_MIN.min(timeout) => {
+            Stage::Handed(at) if !is_fair(at.elapsed(), timeout) => {
                 // It stood in line behind others for most of its time.
                 Failure::cut_short(at.elapsed().max(Duration::from_micros(1)))
             }
@@ -176,6 +176,41 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         if lock(&self.0.lane).call_ended() {
             self.0.finished.notify_one();
+        }
+    }
+}
+
+/// True if a node that had an operation for so long, of a try of `timeout`, is to blame for having said nothing.
+///
+/// Every operation waits a moment before it is handed over: a try of no more than [`FAIR_TRY_MIN`] is fair without
+/// that moment too, or nothing that a node leaves unanswered would ever tell of an outage.
+fn is_fair(handed_for: Duration, timeout: Duration) -> bool {
+    handed_for >= FAIR_TRY_MIN.min(timeout / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_try_is_unfair_if_it_stood_in_line_for_most_of_its_time() {
+        let us = Duration::from_micros;
+        let rows = [
+            // A short try, handed over at once, a moment later, and late.
+            (50_000, 50_000, true),
+            (49_900, 50_000, true),
+            (25_000, 50_000, true),
+            (24_999, 50_000, false),
+            (900, 1_000, true),
+            (400, 1_000, false),
+            // The usual one.
+            (249_000, 250_000, true),
+            (50_000, 250_000, true),
+            (49_999, 250_000, false),
+        ];
+        for (handed_for, timeout, fair) in rows {
+            let is_fair = is_fair(us(handed_for), us(timeout));
+            assert_eq!(is_fair, fair, "{handed_for} of {timeout} us");
         }
     }
 }
