@@ -146,7 +146,8 @@ async fn who_waits_through_a_storm_is_served_after_it() {
     fake.script(|_| admit());
     let quick_at = Instant::now();
     let last = calls.join_all().await.into_iter().max().unwrap();
-    assert!(last - quick_at < Duration::from_millis(700), "{:?}", last - quick_at);
+    // By now they rest for 1.6 to 6.4 s each: one of fifty comes soon, and each that is served calls two others back.
+    assert!(last - quick_at < Duration::from_secs(2), "{:?}", last - quick_at);
 }
 
 /// The budget of an idle shard is not another's: each leader bears its own retries.

@@ -235,6 +235,7 @@ async fn a_call_leaves_the_spans_of_its_road_in_the_right_order() {
 #[tokio::test]
 async fn every_kind_of_call_ends_with_its_answer() {
     let watcher = Watcher::default();
+    let _second = second_watcher();
     let _guard = subscriber::set_default(Registry::default().with(watcher.clone()));
     let dir = tempfile::tempdir().unwrap();
     let (server, address) = node(dir.path()).await;
