@@ -192,12 +192,15 @@ impl Group {
         }
         let ordered = self.inner.raft.trigger().transfer_leader(to.0).await;
         ordered.map_err(|_| TransferError::Stopped)?;
+        // Whoever leads now, the order is settled: others may have been quicker.
+        let own = NodeId(metrics.id);
         let mut leadership = self.leadership();
-        let taken = leadership.wait_for(|now| now.leader == Some(to));
-        match tokio::time::timeout(2 * self.lease(), taken).await {
-            Ok(Ok(_)) => Ok(()),
+        let taken = leadership.wait_for(|now| now.leader.is_some_and(|leader| leader != own));
+        let taken = tokio::time::timeout(2 * self.lease(), taken).await;
+        match taken.map(|now| now.map(|now| now.leader)) {
+            Ok(Ok(leader)) if leader == Some(to) => Ok(()),
+            Ok(Ok(_)) | Err(_) => Err(TransferError::Timeout(to)),
             Ok(Err(_)) => Err(TransferError::Stopped),
-            Err(_) => Err(TransferError::Timeout(to)),
         }
     }
 
