@@ -10,9 +10,9 @@
 )]
 
 use anyhow::Context;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+use weir_chaos::cluster::release_program;
 use weir_chaos::overload::{Load, Loaded, Pace, Seen, quantile_us};
 
 const PEAK_SECONDS: u64 = 10;
@@ -48,11 +48,6 @@ fn plan() -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-fn program() -> PathBuf {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/weir");
-    std::env::var_os("WEIR_BIN").map_or(built, PathBuf::from)
-}
-
 fn apart(load: Load) -> JoinHandle<anyhow::Result<Seen>> {
     tokio::spawn(load.run_apart())
 }
@@ -67,7 +62,7 @@ fn spent(cpu: Duration, seconds: u64, decided: u64) -> String {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let plan = plan()?;
-    let loaded = Loaded::start(&program()).await?;
+    let loaded = Loaded::start(&release_program()).await?;
     let load = |name, sessions, pace, seconds| loaded.load(name, sessions, pace, seconds);
     let closed = |outstanding| Pace::Closed { outstanding };
     let mebibytes = || anyhow::Ok(loaded.resident_bytes()? / (1024 * 1024));

@@ -10,14 +10,13 @@
 
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
-use weir_chaos::cluster::{Cluster, Port};
+use weir_chaos::cluster::{Cluster, Port, release_program};
 use weir_chaos::guests::{Guests, quantile};
 use weir_chaos::overload::{TARGET, policy};
 
@@ -58,11 +57,6 @@ fn plan() -> anyhow::Result<Plan> {
         }
     }
     Ok(plan)
-}
-
-fn program() -> PathBuf {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/weir");
-    std::env::var_os("WEIR_BIN").map_or(built, PathBuf::from)
 }
 
 /// One process of clients: calls once, says so, waits for a word, calls again at once, and tells.
@@ -211,7 +205,7 @@ async fn main() -> anyhow::Result<()> {
         return part(*number, addresses, &plan).await;
     }
     // One shard, so that one node has them all.
-    let mut cluster = Cluster::new(&program(), 1)?;
+    let mut cluster = Cluster::new(&release_program(), 1)?;
     if let Some(files) = plan.files {
         cluster.limit_files(files);
     }

@@ -46,6 +46,12 @@ pub struct Cluster {
     running: BTreeMap<u64, Process>,
 }
 
+/// The server that benches load: the release build, or `$WEIR_BIN`.
+pub fn release_program() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/weir");
+    std::env::var_os("WEIR_BIN").map_or(built, PathBuf::from)
+}
+
 impl Cluster {
     /// Three nodes that have not been started, with `shards` shards.
     pub fn new(program: &Path, shards: u32) -> anyhow::Result<Cluster> {

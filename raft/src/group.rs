@@ -161,7 +161,7 @@ impl Group {
     /// Hands leadership to another voter and waits until it leads. Nothing is done if it does already.
     ///
     /// # Errors
-    /// [`TransferError::Timeout`] means that it was ordered and did not come about in time.
+    /// [`TransferError::Timeout`] means that it was ordered and did not come about in time, or another was quicker.
     pub async fn transfer(&self, to: NodeId) -> Result<(), TransferError> {
         let metrics = self.metrics();
         if metrics.state != ServerState::Leader {

@@ -87,7 +87,7 @@ pub enum TransferError {
     /// The other node takes no leads: it stops, or an operator drained it. Nothing happened.
     #[error("node {0} takes no leads: it is drained, or stops")]
     Declined(NodeId),
-    /// The other node did not take over in time; who leads may have changed all the same.
+    /// The other node did not take over in time, or a third one did; who leads may have changed.
     #[error("node {0} did not take over in time")]
     Timeout(NodeId),
     /// The node stops.

@@ -13,7 +13,7 @@ const REFUSAL_MAX_US: u64 = 1_000_000;
 /// Part of what is done at its best that is still done, in hundredths. The callers of this test take more of
 /// the machine than the nodes do; what an idle one reaches is measured, not tested.
 const GOODPUT_MIN: u64 = 50;
-/// What a node may grow by whatever it does: the tail of its log that it keeps for peers, and full queues.
+/// What a node may grow by whatever it does: the tail of its log that it keeps for peers.
 const GROWTH_MAX: u64 = LOG_CACHE_BYTES as u64;
 /// What it may grow by for each call that was decided: it is remembered for some seconds after its release. The
 /// bench of a million tenants tells what one takes, up to the bound on their number.
